@@ -40,7 +40,7 @@ struct Options {
   std::vector<std::uint32_t> nodes = {16, 64, 256, 1024, 4096, 16384};
   std::vector<std::string> forms = {"pack", "records", "shards"};
   DataSize data;
-  std::uint32_t batch = 64;  // of each node
+  std::uint32_t batch = 64;  // samples of each node in a step
   std::uint32_t prefetch = 4;
   std::uint32_t windows = 3;
   std::vector<std::uint64_t> window_runs = {64, 0};
@@ -60,10 +60,10 @@ void Print(const json& line) {
   std::fflush(stdout);
 }
 
-// The presets, or the one link that the caller gives.
+// Returns the presets, or one machine with the link that the caller gives.
 std::vector<Machine> MachinesOf(const Options& options) {
   if (options.link_bytes_per_s > 0) {
-    // Everything else as on a machine whose tiers and GFS are no limit.
+    // Everything else is that of a machine whose tiers and GFS are no limit.
     Machine machine = *FindMachine("400g");
     machine.name = "given";
     machine.link_bytes_per_s = options.link_bytes_per_s;
@@ -84,7 +84,7 @@ double MeanOf(const std::vector<T>& values) {
   return sum / static_cast<double>(values.size());
 }
 
-// The sample deviation; 0 of a single value.
+// Returns the sample standard deviation, or 0 if there is a single value.
 double DeviationOf(const std::vector<double>& values) {
   if (values.size() < 2) return 0;
   const double mean = MeanOf(values);
@@ -93,7 +93,7 @@ double DeviationOf(const std::vector<double>& values) {
   return std::sqrt(sum / static_cast<double>(values.size() - 1));
 }
 
-// One order of a stream, by its name in the output.
+// One order of a stream, with its name in the output.
 struct Shape {
   std::string name;
   OrderShape order;
@@ -103,7 +103,7 @@ std::vector<Shape> ShapesOf(const Options& options, const Layout& layout, std::u
   std::vector<Shape> shapes = {{.name = "global", .order = {}}};
   for (const std::uint64_t asked : options.window_runs) {
     const std::uint64_t runs = asked == 0 ? std::uint64_t{4} * nodes : asked;
-    // Runs of whole extents, as docs/tune.md advises.
+    // Runs are whole extents, as docs/tune.md advises.
     const std::uint64_t run =
         layout.first_samples.size() > 1 ? layout.first_samples[1] : layout.sample_count;
     shapes.push_back({.name = "block " + (asked == 0 ? "4 a node" : std::to_string(runs)),
@@ -134,8 +134,9 @@ class Planner {
   }
 
  private:
-  // What a node needs for the other ones, whatever the data are. Measured before all else, because
-  // memory that is used again would not count.
+  // Measures what a node needs for its links to the other nodes, whatever the data are. This comes
+  // before all other measurements: memory that they leave to the process would be used again here,
+  // and not be counted.
   Status Connect() {
     FOREBAY_ASSIGN(const ConnectionsState connections, MeasureConnections(options_.connections));
     Print({{"kind", "connections"}, {"connections", options_.connections},
@@ -217,7 +218,8 @@ class Planner {
     return {};
   }
 
-  // Memory and time of one node. They are the same on all nodes, but for what each owns.
+  // Measures memory and time of the start of one node. They are the same on all nodes, except for
+  // what depends on the extents that a node owns.
   Status Start(const std::string& form, const std::string& catalog_path, std::uint32_t nodes,
                const std::vector<Shape>& shapes) {
     const auto look_ahead = [&](stage::Dataset& dataset) -> Status {
@@ -245,7 +247,8 @@ class Planner {
     return {};
   }
 
-  // Even shares, and the first reading of the set: each group is opened once.
+  // Prints how even the shares of the nodes are, and how long the first reading of the set takes,
+  // in which each group is opened once.
   void Shares(const std::string& form, const Layout& layout, std::uint32_t nodes) {
     const std::vector<std::uint64_t> bytes = layout.BytesOfNodes(nodes);
     const auto set_bytes = static_cast<double>(layout.set_bytes());
@@ -283,7 +286,7 @@ class Planner {
     const std::uint64_t count = std::min<std::uint64_t>(options_.windows, windows_of_epoch);
     std::vector<Traffic> traffic;
     for (std::uint64_t i = 0; i < count; ++i) {
-      // Evenly spread over the epoch, whose order is random anyway.
+      // The windows are spread evenly over the epoch. In a random order, any others would do.
       traffic.push_back(
           TrafficOf(layout, order, plan, windows_of_epoch / count * i * steps, steps));
     }
@@ -291,7 +294,7 @@ class Planner {
     return {};
   }
 
-  // Figures of a step; times are those of a window, divided by its steps.
+  // Prints the figures of one step. Times are those of a window, divided by its steps.
   void PrintTraffic(const std::string& form, std::uint32_t nodes, const Shape& shape,
                     const std::vector<Traffic>& traffic, std::uint64_t epoch_steps,
                     std::uint64_t steps) {
@@ -341,7 +344,7 @@ class Planner {
   // needs for it.
   void Lose(const std::string& form, const Layout& layout, const plan::Membership& membership,
             std::uint32_t lost_count) {
-    // Any of them, in an order that does not depend on the library.
+    // The lost nodes are drawn with an Order: that of std::shuffle depends on the library.
     const Order order({.seed = options_.seed, .sample_count = membership.nodes().size()},
                       EpochId(0));
     std::vector<std::uint32_t> ranks;

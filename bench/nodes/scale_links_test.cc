@@ -1,4 +1,4 @@
-// What the links to other nodes take, measured for few of them.
+// Tests that links and connections to other nodes are measured, with few of them.
 #include "bench/nodes/scale_links.h"
 
 #include <gtest/gtest.h>

@@ -23,7 +23,9 @@ namespace {
 
 constexpr std::int64_t kSecondNs = 1'000'000'000;
 
-// The first `lost_count` nodes but node 0, which others may ask about.
+// Returns whether a node is one of those that are lost: the first `lost_count` ones after node 0.
+// They are neighbours in rank, so only the share of the last of them passes on, because an heir
+// needs all witnesses (ShareLeases).
 bool IsLost(std::uint32_t rank, std::uint32_t lost_count) {
   return rank >= 1 && rank <= lost_count;
 }
@@ -37,10 +39,12 @@ std::size_t BytesOfProbe(const probe::Gossip& gossip) {
 }
 
 // The shares of a cap that the nodes of a job have, in steps of 20 ms: a node saves up its rate for
-// 40 ms at most. One of four nodes reads as fast as it may; the others read nothing.
+// 40 ms at most. One of four nodes reads as fast as it may; the others read nothing. So the nodes
+// that read have to borrow most of what they use.
 class CappedJob {
  public:
-  static constexpr double kJobRate = 50e9;  // bytes per second
+  // In bytes per second. All figures are parts of the cap, so its size says nothing.
+  static constexpr double kJobRate = 50e9;
 
   CappedJob(std::uint32_t node_count, std::uint64_t seed) : lives_(node_count, true) {
     std::mt19937_64 random(seed);
@@ -71,7 +75,7 @@ class CappedJob {
 
   void Step() {
     now_ns_ += kStepNs;
-    // A request of a hundredth of a second of an equal share.
+    // The bytes of one request: what an equal share allows in a hundredth of a second.
     const double amount = kJobRate / static_cast<double>(shares_.size()) / 100;
     for (std::uint32_t rank = 0; rank < shares_.size(); ++rank) {
       if (!lives_[rank]) continue;
@@ -81,6 +85,7 @@ class CappedJob {
           share.Take(stage::Cap::kBytes, amount, now_ns_);
           used_ += amount;
         }
+        // Such a node would always use more, so it has waited for the whole step.
         share.AddWait(stage::Cap::kBytes, kStepNs);
       }
       if (now_ns_ >= tick_ns_[rank]) {
@@ -88,7 +93,8 @@ class CappedJob {
         Tick(rank);
       }
     }
-    // After all of them, because what one lends another one borrows.
+    // The rates are added when all nodes have done this step. In the middle of it, what one node
+    // lends another one could count for both of them, or for none.
     double rates = 0;
     for (std::uint32_t rank = 0; rank < shares_.size(); ++rank) {
       if (lives_[rank]) rates += shares_[rank]->figures(stage::Cap::kBytes, now_ns_).rate;
@@ -96,7 +102,8 @@ class CappedJob {
     most_ = std::max(most_, rates);
   }
 
-  // A node that is lost answers nothing. All know that it is.
+  // A node that is lost answers nothing, and all others know at once that it is lost. Requests and
+  // answers take no time here.
   void Tick(std::uint32_t rank) {
     const auto lives = [this](NodeRank node) { return lives_[node.value()]; };
     for (const stage::CapShare::Ask& asked : shares_[rank]->Tick(now_ns_, lives)) {
@@ -120,7 +127,11 @@ class CappedJob {
 }  // namespace
 
 Probing ProbingOf(std::uint32_t node_count, std::uint32_t lost_count, std::uint64_t seed) {
+  // Messages are counted in this time, in which no node is lost.
   constexpr std::int64_t kCalmMs = 10'000;
+  // Then nodes are lost, and the simulation ends here at the latest. The time until all know grows
+  // with the job, because suspicion takes longer (ProberSettings), and with the number of lost
+  // nodes, because a message has room for few news (limits::kGossipNewsMax).
   constexpr std::int64_t kEndMs = 190'000;
   probe::SimulatedNodes nodes({.nodes = node_count, .seed = seed});
   nodes.SetSize(BytesOfProbe);
@@ -137,6 +148,8 @@ Probing ProbingOf(std::uint32_t node_count, std::uint32_t lost_count, std::uint6
     }
     return true;
   };
+  // All nodes are asked only twice a second, because that goes through all of them for each lost
+  // node. So the figure is too large by half a second at most.
   while (probing.known_s < 0 && nodes.now_ms() < kEndMs) {
     nodes.RunFor(500);
     if (is_known()) probing.known_s = static_cast<double>(nodes.now_ms() - kCalmMs) / 1e3;
@@ -157,6 +170,8 @@ Politeness PolitenessOf(std::uint32_t node_count, std::uint32_t lost_count, std:
   politeness.asks = static_cast<double>(job.asks() - asks_before) /
                     (kSeconds * static_cast<double>(node_count));
   job.Lose(lost_count);
+  // Within this time, the leases of the lost nodes end (ShareLeases::kLeaseNs), and so do all loans
+  // from them. Then the heirs have what passes on, and only after that the use is counted.
   job.Run(kSeconds);
   const double after = job.used();
   job.Run(kSeconds);
@@ -184,10 +199,12 @@ Result<Prefetch> PrefetchOf(stage::Dataset& dataset, const OrderShape& shape,
   request.credits = 1;
   FOREBAY_ASSIGN(stream::StreamSpec spec, stream::ResolveStream(dataset, request));
   stream::UpcomingExtents upcoming(std::make_shared<const stream::StreamSpec>(std::move(spec)));
+  // The reader stays at the beginning of the epoch, so only what its first window needs is taken.
   const stream::StreamPlace begin;
   Prefetch prefetch;
   const double began = CpuSeconds();
-  if (!upcoming.Take(begin)) return prefetch;  // it owns none of them
+  // The first call begins the epoch, which takes time for each extent of the data set.
+  if (!upcoming.Take(begin)) return prefetch;  // the window needs no extent of this node
   const double first = CpuSeconds();
   prefetch.begin_s = first - began;
   prefetch.extents = 1;

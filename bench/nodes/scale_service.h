@@ -16,7 +16,7 @@ struct Probing {
   // Of one node in one second, answers too, while nothing is lost.
   double messages = 0;
   double bytes = 0;    // without the headers of HTTP/2 and TCP
-  double known_s = 0;  // until all nodes know of all that were lost at once; -1: after a minute
+  double known_s = 0;  // until all nodes know of all that were lost at once; -1: not within 180 s
   std::uint64_t wrong_verdicts = 0;  // nodes that were taken for dead, and live
 };
 // `lost_count`: nodes, fewer than all.

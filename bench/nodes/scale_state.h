@@ -13,7 +13,8 @@
 
 namespace forebay::bench {
 
-// Private memory of this process, RssAnon, without what malloc keeps for later.
+// Returns the private memory of this process (RssAnon), after malloc has given back to the kernel
+// what it can.
 std::uint64_t PrivateBytes();
 
 struct NodeState {

@@ -89,7 +89,8 @@ void FillCap(const char* name, const stage::CapShare::Figures& figures, v1::GfsC
   cap.set_waited_s(figures.waited_s);
 }
 
-// Numbers of requests take the place of rates.
+// Adds the cap on requests in flight. Its figures are numbers of requests where those of other caps
+// are rates.
 void FillRequestCap(const stage::RequestShare::Figures& figures,
                     std::optional<NodeRank> inherited_from, v1::GfsCounters& message) {
   FillCap("requests",

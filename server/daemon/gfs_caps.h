@@ -15,10 +15,11 @@ struct GfsCaps {
   stage::CapRates rates = {};    // of the job; 0: none
   std::uint64_t requests = 0;    // of the job; 0: none
 
-  // The configuration's. Errors name the key.
+  // Reads the caps from the configuration. Errors name the key.
   static Result<GfsCaps> Of(const Config& config);
   bool has_any() const { return rates != stage::CapRates{} || requests > 0; }
-  // "50000000 bytes/s, 100 opens/s, 64 requests", for comparison between nodes; "none".
+  // Returns text such as "50000000 bytes/s, 100 opens/s, 64 requests", or "none", by which nodes
+  // compare their caps.
   std::string Text() const;
   // The size of a GFS read: `request_bytes`, or less where that would take longer than a node may
   // save up, so that the cap holds within short times, too.
@@ -26,7 +27,8 @@ struct GfsCaps {
   // Files whose sizes a node is asked for in one request: so few that it gets them from the GFS
   // long before the request's deadline.
   std::size_t StatBatchPaths(std::uint32_t node_count) const;
-  // kInvalidArgument: there are more nodes than requests.
+  // Checks that each node of the job gets one request. kInvalidArgument: there are more nodes than
+  // requests.
   Status CheckNodeCount(std::size_t node_count) const;
 };
 

@@ -137,8 +137,8 @@ class JobNodes {
   void StopAnswering(bool waits);
   // Whether the connections between nodes are encrypted (docs/security.md).
   bool is_encrypted() const { return !certificates_.empty(); }
-  // How they are protected, as StatusReply.node_connections says it; empty in a job of one node.
-  // Does not change after Join. Thread-safe.
+  // Returns how they are protected, as a value of StatusReply.node_connections; empty in a job of
+  // one node. Does not change after Join. Thread-safe.
   std::string_view connections() const;
   // Removes what this node has published for the others, and with `in_good_order` the list that it
   // has kept for a daemon that takes its place. May block on the GFS, and for some seconds on the

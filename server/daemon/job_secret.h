@@ -1,4 +1,4 @@
-// The secret of a job: where it comes from, and the certificates that this node makes of it
+// Finds the secret of a job, and makes the certificates of this node from it
 // (peer/job_certificates.h).
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace forebay::daemon {
 
-// By this variable the launcher of the job hands the secret to all nodes.
+// The environment variable in which the launcher of the job hands the secret to all nodes.
 inline constexpr const char* kSecretVariable = "FOREBAY_JOB_SECRET";
 
 // Returns the certificates of this node, made of the secret that the key peer.secret names; none if
@@ -23,7 +23,7 @@ inline constexpr const char* kSecretVariable = "FOREBAY_JOB_SECRET";
 Result<peer::NodeCertificates> FindCertificates(const Config& config, const std::string& job,
                                                 std::int64_t now_s);
 
-// The type of the file system of a path (f_type of statfs(2)); 0 if that is not known.
+// Returns the type of the file system of a path (f_type of statfs(2)), or 0 if it is not known.
 std::uint64_t FileSystemType(const std::string& path);
 
 // Returns what is at risk if the file of the secret that peer.secret names lies on a file system
@@ -31,7 +31,7 @@ std::uint64_t FileSystemType(const std::string& path);
 std::string SecretFileRisk(
     const Config& config,
     const std::function<std::uint64_t(const std::string& path)>& type_of = FileSystemType);
-// What to do about it.
+// What a warning of SecretFileRisk tells the user to do instead.
 inline constexpr const char* kSecretFileRemedy =
     "hand the secret over in FOREBAY_JOB_SECRET or by 'forebay launch --secret-fd 0', or keep the "
     "file on a tmpfs of the node, such as /dev/shm (docs/security.md)";

@@ -1,4 +1,4 @@
-// Where a node finds the secret of its job, and which files it refuses.
+// Tests where a node finds the secret of its job, and which files it refuses.
 #include "server/daemon/job_secret.h"
 
 #include <sys/stat.h>

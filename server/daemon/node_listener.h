@@ -28,7 +28,7 @@ Result<std::unique_ptr<peer::PeerServer>> ListenForNodes(
     const Config& config, std::uint16_t port_of_list,
     const peer::NodeCertificates& certificates, grpc::Service* clients = nullptr);
 
-// How the connections between nodes are protected: a value of StatusReply.node_connections.
+// Returns how the connections between nodes are protected: a value of StatusReply.node_connections.
 // Without a secret and peer.allow_plaintext, all addresses are on loopback: others are refused,
 // here and by peer::GrpcPeers.
 std::string_view NodeConnections(const Config& config, bool is_encrypted);

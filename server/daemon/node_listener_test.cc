@@ -1,4 +1,4 @@
-// How the connections between nodes are protected, for every configuration of them.
+// Tests what is said about the protection of connections between nodes, for every configuration.
 #include "server/daemon/node_listener.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// If the limit of open files cannot be read, the largest numbers are used that are allowed.
 #include "server/daemon/open_files.h"
 
 #include <sys/resource.h>
@@ -9,7 +10,7 @@
 namespace forebay::daemon {
 namespace {
 
-// `part`: one of so many files that may be open.
+// Returns one of `part` files that may be open, but 1 at least and `most` at most.
 std::uint32_t AtMost(std::uint32_t most, rlim_t part) {
   rlimit files{};
   if (getrlimit(RLIMIT_NOFILE, &files) != 0) return most;
@@ -18,8 +19,11 @@ std::uint32_t AtMost(std::uint32_t most, rlim_t part) {
 
 }  // namespace
 
-// A quarter of the files, or what is left of many when everything else has what it needs.
+// Channels may take a quarter of the files, and connections from other nodes another one. Where
+// many files may be open, these two have all that the rest of the daemon does not need.
 std::uint32_t PeerChannelsMax(std::uint64_t configured) {
+  // A rough number of files that a daemon needs without other nodes. The doctor estimates it from
+  // the configuration (DescriptorsNeeded).
   constexpr rlim_t kOwnFiles = 400;
   constexpr rlim_t kOthers = kOwnFiles + rlim_t{2} * limits::kPeerPayloadConnectionsMax;
   rlimit files{};

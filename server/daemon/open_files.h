@@ -1,17 +1,19 @@
-// How many connections with other nodes a daemon may have, by the files that it may open. forebayd
-// raises its soft limit to the hard one before.
+// Decides how many connections with other nodes a daemon may have, by the number of files that it
+// may open. forebayd raises its soft limit to the hard one before.
 #pragma once
 
 #include <cstdint>
 
 namespace forebay::daemon {
 
-// Channels of gRPC to other nodes: as many as the configuration says (peer.channels), or fewer if
-// not enough files may be open. About as many connections come from other nodes.
+// Returns how many channels of gRPC to other nodes there may be: as many as the configuration says
+// (peer.channels), or fewer if not enough files may be open. It leaves as many files for the
+// connections that come from other nodes.
 std::uint32_t PeerChannelsMax(std::uint64_t configured);
 
-// Connections for bytes of samples in each direction: limits::kPeerPayloadConnectionsMax at most,
-// and a sixteenth of the files. Those that have not shown a certificate yet may take as much.
+// Returns how many connections for bytes of samples there may be in each direction: at most
+// limits::kPeerPayloadConnectionsMax, and at most a sixteenth of the files. Connections that have
+// not shown a certificate yet may take as many files again.
 std::uint32_t PayloadConnectionsMax();
 
 }  // namespace forebay::daemon

@@ -1,4 +1,4 @@
-// How many connections a daemon has, with few files that it may open and with many.
+// Tests how many connections a daemon may have, with few files that it may open and with many.
 #include "server/daemon/open_files.h"
 
 #include <sys/resource.h>

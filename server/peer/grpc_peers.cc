@@ -1,6 +1,11 @@
 // Each request becomes calls on the link to its node. A request for rows is cut into calls of
 // bounded size, so that the node that answers needs bounded memory and the calls of several batches
 // take turns; the last call that ends calls `done`.
+//
+// Calls for data wait for Hello (PeerLink::Start), so that no data come from a node with another
+// configuration or of another job. Pings, probes, and calls about loans, departures and arrivals do
+// not wait for it (StartAtOnce): they have to come in time, and if they carry an identity, the node
+// that answers compares it (MemberAnswers).
 #include "server/peer/grpc_peers.h"
 
 #include <algorithm>
@@ -88,18 +93,21 @@ std::vector<CallRows> CutIntoCalls(std::vector<fetch::Row> rows) {
   return calls;
 }
 
-// What was parsed from an answer of this node; an error names the node.
+// Returns what was parsed from an answer of this node. An error names the node, because the parsers
+// do not know who has sent the message.
 template <typename T>
 Result<T> FromNode(const PeerLink& link, Result<T> parsed) {
   return parsed.has_value() ? std::move(parsed)
                             : parsed.error().WithContext("node " + link.address());
 }
 
-// Connections are encrypted, or may be in plaintext.
+// Returns whether addresses that are not on loopback are allowed: if connections are encrypted, or
+// may be in plaintext there.
 bool MayBeAnywhere(const GrpcPeersOptions& options) {
   return options.allow_plaintext || !options.certificates.empty();
 }
 
+// An empty address is a place of the job that no node has yet.
 Status CheckAddress(NodeRank node, const std::string& address, bool allow_all) {
   if (address.empty()) return {};
   const Status is_good = CheckPeerAddress(address, allow_all);
@@ -135,6 +143,7 @@ class PingCall final : public PeerCall {
                          .is_joining = reply_.is_joining(),
                          .has_finished = reply_.has_finished()});
       } else {
+        // The deadline has passed, or there is no connection. The caller decides what that means.
         done_(FromGrpcStatus(status, link_.address()));
       }
       link_.Ended(*this);  // destroys this object
@@ -189,6 +198,7 @@ void GrpcPeers::Watch(const LinkWatchParts& parts) {
   watch_thread_ = std::jthread([this](const std::stop_token& stop) { watch_->Run(stop); });
 }
 
+// The watch ends first, because it looks at the links and ends their calls.
 void GrpcPeers::Stop() {
   if (watch_thread_.joinable()) {
     watch_thread_.request_stop();
@@ -219,6 +229,7 @@ Result<stage::SuppliedExtent> GrpcPeers::Read(const stage::ExtentRequest& reques
                           .extent = request.extent};
   auto call = std::make_shared<ExtentCall>(*link, clock_, asked, deadline_ns);
   link->Start(call);
+  // A node that is too busy has room again soon, so it is asked again until the deadline.
   BusyRetry retry;
   for (;;) {
     Result<stage::SuppliedExtent> supplied = call->Await(allocate);
@@ -236,6 +247,8 @@ void GrpcPeers::ReportWrong(NodeRank node) {
   if (const Result<PeerLink*> link = LinkTo(node); link.has_value()) (*link)->CountWrong();
 }
 
+// Nothing is repeated here: a node that is too busy answers as if it did not have the part yet, and
+// the caller asks for that again anyway.
 Result<stage::PartAnswer> GrpcPeers::ReadPart(const stage::PartRequest& request,
                                               catalog::TableSpool& part) {
   FOREBAY_ASSIGN(PeerLink* const link, LinkTo(request.node));
@@ -255,7 +268,7 @@ void GrpcPeers::Read(std::shared_ptr<const fetch::RowRequest> request,
                      fetch::RowSource::Done done) {
   const Result<PeerLink*> link = LinkTo(request->node);
   if (!link.has_value()) return done(link.error());
-  // A call asks for one row at least.
+  // A call asks for one row at least (ParseRowsAsked).
   if (request->rows.empty()) return done(Status());
   std::vector<CallRows> calls = CutIntoCalls(request->rows);
   const auto all = std::make_shared<RequestCalls>(request, calls.size(), std::move(done));
@@ -263,6 +276,8 @@ void GrpcPeers::Read(std::shared_ptr<const fetch::RowRequest> request,
                          .dataset = request->dataset->hash(),
                          .catalog_fingerprint = request->dataset->catalog()->fingerprint(),
                          .rebuilds = request->dataset->rebuilds()};
+  // Requests for rows name the slow nodes. This takes no further message, and reaches the nodes
+  // that may wait for the same slow ones (LinkWatch).
   const std::vector<NodeRank> slow = watch_ ? watch_->SlowNodes() : std::vector<NodeRank>();
   // The link lets as many begin as there is room for; the others wait in this order.
   for (CallRows& call : calls) {
@@ -283,6 +298,8 @@ void GrpcPeers::Read(std::shared_ptr<const fetch::RowRequest> request,
   }
 }
 
+// Extents may be read before the catalog is complete. Then the fingerprint is 0, and the other node
+// does not compare it (LocalFirstReads).
 void GrpcPeers::Keep(stage::KeepRequest request, Kept kept) {
   const Result<PeerLink*> link = LinkTo(request.node);
   if (!link.has_value()) return kept(link.error());
@@ -306,9 +323,11 @@ void GrpcPeers::Keep(stage::KeepRequest request, Kept kept) {
       }));
 }
 
+// A node that is too busy is not asked again, because SharedStats asks the next node.
 Result<std::vector<io::FileInfo>> GrpcPeers::Stat(const stage::StatRequest& request) {
   FOREBAY_ASSIGN(PeerLink* const link, LinkTo(request.node));
   const std::uint64_t dataset = request.dataset.hash();
+  // Shared, because the callback may still be in set_value when get returns.
   const auto told = std::make_shared<std::promise<Result<grpc::ByteBuffer>>>();
   link->Start(std::make_shared<UnaryCall>(
       *link, clock_,
@@ -327,6 +346,7 @@ void GrpcPeers::Ping(NodeRank node, std::int64_t deadline_ns, Pinged done,
                      std::optional<bool> has_finished) {
   const Result<PeerLink*> link = LinkTo(node);
   if (!link.has_value()) return done(link.error());
+  // A ping without a sender only asks whether the node answers.
   v1::PingRequest request;
   if (has_finished) {
     request.mutable_sender()->set_identity(identity_);

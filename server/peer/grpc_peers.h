@@ -48,7 +48,7 @@ struct GrpcPeersOptions {
   // Brings the bytes of rows, if it is not null. Borrowed; `self` is this node's rank.
   PayloadCarrier* carrier = nullptr;
   NodeRank self = NodeRank(0);
-  std::size_t channels_max = limits::kPeerChannels;  // OpenChannels
+  std::size_t channels_max = limits::kPeerChannels;  // of OpenChannels
 };
 
 // Thread-safe. Connects to a node when it is asked first. Requests of several batches are under way
@@ -122,9 +122,9 @@ class GrpcPeers final : public stage::ExtentSource,
   void Borrow(NodeRank node, const stage::ShareAsk& ask, std::int64_t deadline_ns,
               stage::ShareSource::Answered answered) override;
 
-  // What this node has received from that one, a node of the table.
+  // Returns what this node has received from `node`, which must be in the table.
   LinkFigures figures(NodeRank node) const;
-  // To how many nodes there is a channel (OpenChannels).
+  // Returns to how many nodes there is a channel (OpenChannels).
   std::size_t open_channels() const { return channels_.count(); }
 
  private:

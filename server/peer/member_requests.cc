@@ -1,5 +1,10 @@
 // The sender is another node, and may be one that lies: its numbers are checked before anything is
-// counted or indexed by them.
+// counted or indexed by them. A message is refused as a whole, because nothing of a wrong one can
+// be relied on. To refuse it costs little: MemberAnswers parses a request before it changes
+// anything, and the node that asks goes on as after a call without an answer (NodeProber,
+// ShareBorrower, Departure, Arrival), or reports the error.
+//
+// The digest of the identity is only read here. MemberAnswers compares it with that of this launch.
 #include "server/peer/member_requests.h"
 
 #include <algorithm>
@@ -24,7 +29,8 @@ std::vector<std::byte> BytesOf(const std::string& text) {
   return {bytes.begin(), bytes.end()};
 }
 
-// Adds what is said about nodes to a message of either direction.
+// Adds what is said about nodes to a message of either direction: ProbeRequest and ProbeReply have
+// these fields with the same names.
 template <typename Message>
 void SetGossip(const probe::Gossip& gossip, Message& message) {
   message.set_incarnation(gossip.incarnation);
@@ -36,6 +42,9 @@ void SetGossip(const probe::Gossip& gossip, Message& message) {
   }
 }
 
+// Ranks become indexes of the table of nodes in Prober, and states values of an enumeration, so
+// neither may be beyond its range. News that are lost with a message do little harm: each node
+// sends a piece of news with several messages.
 template <typename Message>
 Result<probe::Gossip> GossipOf(const Message& message, std::size_t node_count) {
   probe::Gossip gossip{.incarnation = message.incarnation()};
@@ -45,6 +54,7 @@ Result<probe::Gossip> GossipOf(const Message& message, std::size_t node_count) {
     highest = std::max<std::uint64_t>(highest, news.incarnation());
     is_good = is_good && news.node() < node_count &&
               news.state() <= static_cast<std::uint32_t>(probe::NodeState::kDead);
+    // A list that is too long ends here before its first entry, so it takes no further memory.
     if (!is_good) break;
     gossip.news.push_back({.node = NodeRank(news.node()),
                            .state = static_cast<probe::NodeState>(news.state()),
@@ -58,6 +68,8 @@ Result<probe::Gossip> GossipOf(const Message& message, std::size_t node_count) {
                            message.news_size(), limits::kGossipNewsMax));
 }
 
+// BorrowRequest and BorrowReply have these fields with the same names: the rates that a node asks
+// for, and those that the other one lends.
 void SetRates(const stage::CapRates& rates, auto& message) {
   message.set_bytes_per_s(rates[static_cast<std::size_t>(stage::Cap::kBytes)]);
   message.set_opens_per_s(rates[static_cast<std::size_t>(stage::Cap::kOpens)]);
@@ -67,7 +79,9 @@ Result<stage::CapRates> RatesOf(const auto& message) {
   stage::CapRates rates = {};
   rates[static_cast<std::size_t>(stage::Cap::kBytes)] = message.bytes_per_s();
   rates[static_cast<std::size_t>(stage::Cap::kOpens)] = message.opens_per_s();
-  // A rate that is no number would make the sums of all shares no numbers, too.
+  // A rate that is no number would make the sums of all shares no numbers, too. A negative one in
+  // an answer would lower the rate of the node that has asked. How large a rate may be is left to
+  // CapShare, which lends no more than it has, and takes no more than a node can lend.
   const auto is_rate = [](double rate) { return std::isfinite(rate) && rate >= 0; };
   if (std::ranges::all_of(rates, is_rate)) return rates;
   return Error(ErrorCode::kInvalidArgument,
@@ -86,6 +100,8 @@ grpc::ByteBuffer WriteRequest(const ProbeAsked& asked) {
   return ToBuffer(message);
 }
 
+// The node that asks counts a probe that is refused as one that was missed, as it does with every
+// error (NodeProber).
 Result<ProbeAsked> ParseProbeAsked(const grpc::ByteBuffer& bytes, std::size_t node_count) {
   v1::ProbeRequest message;
   FOREBAY_TRY(FromBuffer(bytes, message));
@@ -101,7 +117,8 @@ Result<ProbeAsked> ParseProbeAsked(const grpc::ByteBuffer& bytes, std::size_t no
   return asked;
 }
 
-// News go both ways, so a probe carries them at no cost of further messages.
+// News go both ways, so a probe carries them at no cost of further messages. An answer has neither
+// rank nor identity, because it belongs to a call, and the request of that call had both.
 grpc::ByteBuffer WriteProbeReply(const probe::ProbeTransport::Answer& answer) {
   v1::ProbeReply message;
   message.set_has_answered(answer.has_answered);
@@ -109,6 +126,8 @@ grpc::ByteBuffer WriteProbeReply(const probe::ProbeTransport::Answer& answer) {
   return ToBuffer(message);
 }
 
+// An answer with wrong news does not count, so its node has missed the probe, as if no answer had
+// come.
 Result<probe::ProbeTransport::Answer> ParseProbeReply(const grpc::ByteBuffer& bytes,
                                                       std::size_t node_count) {
   v1::ProbeReply message;
@@ -118,6 +137,10 @@ Result<probe::ProbeTransport::Answer> ParseProbeReply(const grpc::ByteBuffer& by
                                        .has_answered = message.has_answered()};
 }
 
+// A request asks for rates, for a lease, or for requests in flight. Only the lease is an optional
+// field, because rank 0 is a node, and 0 of the others means that nothing is asked for. If the
+// request or its answer is lost, the node asks again about a second later (ShareBorrower). What was
+// lent in vain stays unused until that loan ends, so the caps hold.
 grpc::ByteBuffer WriteRequest(const BorrowAsked& asked) {
   v1::BorrowRequest message;
   message.set_identity(asked.identity);
@@ -143,6 +166,8 @@ Result<BorrowAsked> ParseBorrowAsked(const grpc::ByteBuffer& bytes, std::size_t 
   BorrowAsked asked{.identity = message.identity(), .from = NodeRank(message.from())};
   FOREBAY_ASSIGN(asked.ask.wanted, RatesOf(message));
   if (message.has_lease()) asked.ask.lease = NodeRank(message.lease());
+  // Any numbers are possible. RequestShare lends no more than it has, and believes no more than it
+  // can have lent.
   asked.ask.requests = {.wanted = message.requests(),
                         .held = message.held_requests(),
                         .held_as_heir = message.held_as_heir()};
@@ -157,6 +182,8 @@ grpc::ByteBuffer WriteBorrowReply(const stage::ShareAnswer& answer) {
   return ToBuffer(message);
 }
 
+// As for the request, the number of requests needs no check: the node takes no more of them than it
+// needs (RequestShare::Borrowed).
 Result<stage::ShareAnswer> ParseBorrowReply(const grpc::ByteBuffer& bytes) {
   v1::BorrowReply message;
   FOREBAY_TRY(FromBuffer(bytes, message));
@@ -165,6 +192,8 @@ Result<stage::ShareAnswer> ParseBorrowReply(const grpc::ByteBuffer& bytes) {
   return answer;
 }
 
+// The node that leaves repeats this call to each other node until that has taken over what it has
+// room for (Departure). So a call that is lost delays the departure, and nothing else.
 grpc::ByteBuffer WriteRequest(const LeaveAsked& asked) {
   v1::LeaveRequest message;
   message.set_identity(asked.identity);
@@ -176,6 +205,8 @@ grpc::ByteBuffer WriteRequest(const LeaveAsked& asked) {
 Result<LeaveAsked> ParseLeaveAsked(const grpc::ByteBuffer& bytes, std::size_t node_count) {
   v1::LeaveRequest message;
   FOREBAY_TRY(FromBuffer(bytes, message));
+  // For so long the others take the node for one that leaves, unless it repeats the call. Without a
+  // limit, a single message could make that last for the whole job.
   const bool is_time = message.time_ms() >= 1 && message.time_ms() <= limits::kLeaveMsMax;
   if (message.node() >= node_count || !is_time) {
     return Error(ErrorCode::kInvalidArgument,
@@ -202,6 +233,9 @@ Result<LeaveAnswer> ParseLeaveReply(const grpc::ByteBuffer& bytes) {
                      .has_left_out = message.has_left_out()};
 }
 
+// The message has the whole identity, and not only its digest: a node that joins does not know the
+// list of nodes yet, so its digest would differ. It repeats the call to each node until that has
+// taken it for the node in its place (Arrival), which changes nothing the second time.
 grpc::ByteBuffer WriteRequest(const JoinAsked& asked) {
   v1::JoinRequest message;
   WriteHello(asked.node, *message.mutable_hello());
@@ -225,11 +259,13 @@ Result<JoinAsked> ParseJoinAsked(const grpc::ByteBuffer& bytes) {
                              hello.address().size(), hello.job_id().size(),
                              limits::kPeerAddressBytesMax, limits::kJobIdBytesMax));
   }
+  // What the entry says is checked by server/rendezvous, which knows node files.
   if (message.node().empty() || message.node().size() > kJoinEntryBytesMax) {
     return Error(ErrorCode::kInvalidArgument,
                  fmt::format("a node joins with an entry of {} bytes, where 1 to {} are allowed",
                              message.node().size(), kJoinEntryBytesMax));
   }
+  // The number of nodes of this job is compared by Arrival, which has the list.
   if (message.first() >= limits::kNodeCountMax) {
     return Error(ErrorCode::kInvalidArgument,
                  fmt::format("a node that joins asks for nodes from rank {} on, and no rank is "

@@ -15,12 +15,15 @@
 namespace forebay::peer {
 namespace {
 
-// gRPC itself closes the connection of a channel that is not used. The channel can go later.
+// gRPC itself closes the connection of a channel that had no call for this time. The channel is
+// closed for its memory alone, which can happen later, at one of the next looks.
 constexpr std::int64_t kIdleNs = limits::kPeerIdleMs * std::int64_t{1'000'000};
 constexpr std::int64_t kLookNs = kIdleNs / 8;
-// While more links than allowed have calls, so that many of them are not looked at for each call.
+// While more links than allowed have calls, this is the time between two looks. Otherwise each of
+// many calls would look at all links.
 constexpr std::int64_t kCrowdedLookNs = 100'000'000;
-constexpr std::size_t kFreePart = 16;  // of the places, which are made free together
+// One of so many places is made free in one look, so that the next channels need no look.
+constexpr std::size_t kFreePart = 16;
 // To close a channel takes some time, and the thread may be one of the few of gRPC's that bring
 // answers. After a round of calls to all nodes, there may be thousands to close.
 constexpr std::size_t kCloseMax = 256;
@@ -42,10 +45,10 @@ bool OpenChannels::MustLookLocked(std::int64_t now_ns) const {
 }
 
 void OpenChannels::Used(PeerLink& link) {
-  // Released without the mutexes. The thread may be one of gRPC's that bring answers: these must
-  // not release the last channel of a process, because gRPC would wait for that thread to end.
-  // They do not, because the call whose end such a thread reports still has its own channel
-  // (PeerLink::Ended). gRPC's threads for alarms, and LinkWatch's, are none of these.
+  // These channels are released last, without a mutex. The thread may be one of gRPC's that bring
+  // answers: these must not release the last channel of a process, because gRPC would wait for that
+  // thread to end. They do not, because the call whose end such a thread reports still has its own
+  // channel (PeerLink::Ended). gRPC's threads for alarms, and LinkWatch's, are none of these.
   std::vector<std::shared_ptr<grpc::Channel>> closing;
   const MutexLock lock(mutex_);
   links_.insert(&link);

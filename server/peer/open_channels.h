@@ -15,25 +15,25 @@ namespace forebay::peer {
 
 class PeerLink;
 
-// Thread-safe. The links live as long as any of them opens a channel.
+// Thread-safe. All links must live as long as any of them may make a channel.
 class OpenChannels {
  public:
   // `channels_max`: at least 1. The clock is borrowed.
   OpenChannels(std::size_t channels_max, io::Clock& clock);
 
-  // To be called without a lock when the link has made a channel, and for each of its calls while
+  // Call it without a lock when the link has made a channel, and for each of its calls while
   // is_crowded(). If more links than `channels_max` have a channel, those that were not used for
-  // the longest time give theirs up, until a sixteenth of the places is free; of very many, some at
-  // a time. A link with a call, one that waits included, keeps its channel, and so does one that
-  // still connects: so no call waits or fails because of the bound, and there are more channels
-  // while that many links have calls. Now and then, links that had no call for limits::kPeerIdleMs
-  // give theirs up.
+  // the longest time give theirs up, until a sixteenth of the places is free. If these are very
+  // many, one call closes only some of them. A link with a call, also one that waits, keeps its
+  // channel, and so does a link that still connects. So no call waits or fails because of the
+  // bound, and there are more channels than allowed while that many links have calls. Now and then,
+  // links that had no call for limits::kPeerIdleMs give their channels up, too.
   void Used(PeerLink& link);
-  // More links than allowed had channels when it has last looked at them.
+  // Returns whether more links than allowed had a channel when this class looked at them last.
   bool is_crowded() const { return is_crowded_; }
 
-  // The links that have a channel, as far as is known: those that Redirect has closed count until
-  // this class looks at them again.
+  // Returns how many links have a channel, as far as this class knows: those whose channel Redirect
+  // has closed count until this class looks at them again.
   std::size_t count() const;
 
  private:
@@ -44,7 +44,7 @@ class OpenChannels {
   // Taken before the mutex of a link, and never while that is held.
   mutable Mutex mutex_;
   std::unordered_set<PeerLink*> links_ FOREBAY_GUARDED_BY(mutex_);
-  std::int64_t looked_ns_ FOREBAY_GUARDED_BY(mutex_);  // when it has last looked at all of them
+  std::int64_t looked_ns_ FOREBAY_GUARDED_BY(mutex_);  // the time of the last look at all links
   std::atomic<bool> is_crowded_ = false;
 };
 

@@ -1,5 +1,5 @@
-// Which links have a channel: none before its first call, and no more of them than allowed if some
-// are not in use. Requests are answered all the same.
+// Tests which links have a channel: a link has none before its first call, and no more links than
+// allowed have one if some of them are not in use. All requests are answered nevertheless.
 #include "server/peer/open_channels.h"
 
 #include <atomic>
@@ -42,14 +42,15 @@ class OpenChannelsTest : public peer_link_test::PeerLinkTest {
     while (links.size() < count) links.push_back(MakeLink(node_.address(), channels));
     return links;
   }
-  // A call that is under way: without Hello, so no other thread is needed.
+  // Begins a call, which then is under way. It begins without Hello, so the test needs no other
+  // thread.
   std::shared_ptr<NotedCall> Begin(PeerLink& link) {
     const auto call = Make(link, "call", 0, 60'000);
     link.StartAtOnce(call);
     EXPECT_TRUE(call->has_begun());
     return call;
   }
-  // A call that is made, and ends, a second after the last one.
+  // Makes a call a second after the last one, and ends it.
   void Use(PeerLink& link) {
     time_.AdvanceNs(1'000'000'000);
     link.Ended(*Begin(link));
@@ -79,7 +80,7 @@ TEST_F(OpenChannelsTest, TheLinkThatWasNotUsedForTheLongestTimeGivesItsChannelUp
   EXPECT_TRUE(IsOpen(*links[0]));
   EXPECT_FALSE(IsOpen(*links[1]));
   EXPECT_EQ(channels.count(), 2U);
-  // And back, for a call that says Hello.
+  // The link that has given its channel up makes another one for its next call, which says Hello.
   const auto again = Start(*links[1], "again", 1);
   journal_.AwaitLast("again begins");
   EXPECT_FALSE(IsOpen(*links[0]));
@@ -131,7 +132,7 @@ TEST_F(OpenChannelsTest, AfterTheCallsTheBoundHoldsAgain) {
     links[0]->Ended(*a);
     links[1]->Ended(*b);
   }
-  // This call makes no channel.
+  // This call makes no channel, but while too many links have one, each call looks at them.
   Use(*links[1]);
   EXPECT_FALSE(channels.is_crowded());
   EXPECT_EQ(channels.count(), 1U);
@@ -139,7 +140,7 @@ TEST_F(OpenChannelsTest, AfterTheCallsTheBoundHoldsAgain) {
   EXPECT_TRUE(IsOpen(*links[1]));
 }
 
-// Its context refers to the channel, and must not be the last one to do so.
+// The context of a call refers to the channel, and its reference must not be the last one.
 TEST_F(OpenChannelsTest, ACallThatHasEndedAndIsStillHeldKeepsTheChannel) {
   OpenChannels channels(1, time_);
   const auto links = MakeLinks(2, channels);
@@ -191,12 +192,12 @@ TEST_F(OpenChannelsTest, ALinkThatWasRedirectedCountsOnce) {
   EXPECT_EQ(channels.count(), 2U);
 }
 
-// Eight nodes, all of which are one server, are asked by a node that may have two channels.
+// A node that may have two channels asks eight other nodes, all of which are the same server.
 class BusyChannelsTest : public ::testing::Test {
  protected:
   static constexpr std::uint32_t kNodes = 8;
   static constexpr std::uint32_t kThreads = 4;
-  static constexpr std::uint32_t kRequests = 60;  // of each thread
+  static constexpr std::uint32_t kRequests = 60;  // that each thread makes
 
   void SetUp() override {
     std::map<NodeRank, std::string> addresses;
@@ -258,8 +259,8 @@ TEST_F(BusyChannelsTest, EveryRequestIsAnswered) {
   peers_->Stop();
 }
 
-// What gRPC does at the end of the last channel of a process is not seen here: the server of this
-// process keeps its threads.
+// This test does not see what gRPC does when the last channel of a process is closed, because the
+// server in this process keeps gRPC's threads.
 TEST_F(BusyChannelsTest, AThreadThatBringsAnAnswerMayCloseAChannel) {
   do {
     std::latch pings(1);

@@ -1,6 +1,7 @@
 // A request comes from another node, so whatever is counted or indexed by its numbers is checked
 // first. Numbers that only the catalog can judge (samples, fields, extents) are passed on as they
-// are, and checked by whoever answers (LocalRows, LocalExtents).
+// are, and checked by whoever answers (LocalRows, LocalExtents). The identity and the fingerprint
+// are only read here, and compared by those who answer, too.
 #include "server/peer/peer_requests.h"
 
 #include <algorithm>
@@ -34,6 +35,7 @@ void SetRequest(const PeerRequest& request, Message& message) {
   message.set_rebuilds(request.rebuilds);
 }
 
+// The numbers are those of ObjectStatsReply (peer.proto).
 enum FileKind : std::uint32_t { kOther = 0, kRegular = 1, kDirectory = 2 };
 
 std::uint32_t KindOf(const io::FileInfo& info) {
@@ -43,6 +45,7 @@ std::uint32_t KindOf(const io::FileInfo& info) {
 
 // A size that was altered on its way would give this node another catalog than the other nodes
 // have.
+// The batch is covered as well, so that the answer to another request does not pass for this one.
 std::uint64_t DigestOf(std::uint64_t batch, std::span<const io::FileInfo> infos) {
   ByteWriter writer;
   writer.Le<std::uint64_t>(batch);
@@ -82,6 +85,7 @@ grpc::ByteBuffer WriteRequest(const RowsAsked& asked) {
     message.add_samples(row.sample.value());
     message.add_fields(row.field.value());
   }
+  // A request for values of fields alone has no list of chunks.
   if (std::ranges::any_of(asked.rows, [](const fetch::Row& row) { return row.chunk != 0; })) {
     for (const fetch::Row& row : asked.rows) message.add_chunks(row.chunk);
   }
@@ -111,6 +115,7 @@ grpc::ByteBuffer WriteRequest(const ExtentAsked& asked) {
   return ToBuffer(message);
 }
 
+// The reads are sent as three lists of numbers, for the same reason as rows are.
 grpc::ByteBuffer WriteRequest(const FirstReadsGiven& given) {
   v1::FirstReadsRequest message;
   SetRequest(given.request, message);
@@ -135,6 +140,8 @@ grpc::ByteBuffer WriteRequest(const PartAsked& asked) {
   return ToBuffer(message);
 }
 
+// The files have no numbers yet, so their paths are sent. The batch is a digest of them, by which
+// the other node notices if one was altered on its way.
 grpc::ByteBuffer WriteStatsRequest(const PeerRequest& request,
                                    std::span<const std::string> paths) {
   v1::ObjectStatsRequest message;
@@ -161,11 +168,13 @@ Result<RowsAsked> ParseRowsAsked(const grpc::ByteBuffer& bytes) {
                  fmt::format("{} samples and {} fields are asked for; each row has one of both",
                              count, message.fields_size()));
   }
+  // Ranks of slow nodes are not checked, because LinkWatch passes over those that it does not know.
   if (static_cast<std::size_t>(message.slow_nodes_size()) > limits::kPeerSlowMax) {
     return Error(ErrorCode::kResourceExhausted,
                  fmt::format("{} slow nodes are named in one call, at most {} are possible",
                              message.slow_nodes_size(), limits::kPeerSlowMax));
   }
+  // Without this check the port would be cut to 16 bits below, and be another one.
   constexpr std::uint32_t kPortMax = 65'535;
   if (message.payload_port() > kPortMax) {
     return Error(ErrorCode::kInvalidArgument,
@@ -205,6 +214,7 @@ Result<RowsAsked> ParseRowsAsked(const grpc::ByteBuffer& bytes) {
   return asked;
 }
 
+// Each extent that a number can name is possible here: only the catalog knows how many there are.
 Result<ExtentAsked> ParseExtentAsked(const grpc::ByteBuffer& bytes) {
   v1::ExtentRequest message;
   FOREBAY_TRY(FromBuffer(bytes, message));
@@ -237,6 +247,7 @@ Result<FirstReadsGiven> ParseFirstReadsGiven(const grpc::ByteBuffer& bytes) {
                                    .identity = message.identities(i)},
                            .checksum = message.checksums(i)});
   }
+  // The digest is taken of what was parsed, so it covers all that is kept.
   if (message.digest() != DigestOf(given)) {
     return Error(ErrorCode::kDataLoss,
                  fmt::format("{} first reads of node {} do not match their digest", count,
@@ -267,6 +278,8 @@ Result<std::vector<std::uint32_t>> ParseFirstReadsReply(const grpc::ByteBuffer& 
   return differing;
 }
 
+// The number of the object is compared with the list of objects by LocalExtents, and the hash with
+// that of the object.
 Result<PartAsked> ParsePartAsked(const grpc::ByteBuffer& bytes) {
   v1::CatalogPartRequest message;
   FOREBAY_TRY(FromBuffer(bytes, message));
@@ -285,6 +298,7 @@ Result<StatsAsked> ParseStatsAsked(const grpc::ByteBuffer& bytes) {
                                .catalog_fingerprint = 0},
                    .batch = message.batch(),
                    .paths = {message.paths().begin(), message.paths().end()}};
+  // These paths go to the file system of this node, so each must stay beneath the root.
   FOREBAY_TRY(stage::CheckBatch(asked.paths));
   if (asked.batch != stage::BatchKey(message.dataset(), asked.paths)) {
     return Error(ErrorCode::kDataLoss,
@@ -308,6 +322,8 @@ Result<std::vector<io::FileInfo>> ParseStatsReply(const grpc::ByteBuffer& bytes,
                                                   std::uint64_t batch, std::size_t count) {
   v1::ObjectStatsReply message;
   FOREBAY_TRY(FromBuffer(bytes, message));
+  // Fewer than were asked for are no error: the next path has failed on the other node, and this
+  // node tries it itself (StatSource).
   const int sizes = message.bytes_size();
   if (static_cast<std::size_t>(sizes) > count || message.mtimes_ns_size() != sizes ||
       message.kinds_size() != sizes) {

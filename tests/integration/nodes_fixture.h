@@ -135,7 +135,7 @@ class NodesTest : public ::testing::Test {
     EXPECT_EQ(reply.nodes_size(), kNodes);
     return {reply.nodes().begin(), reply.nodes().end()};
   }
-  // How the connections between nodes are protected, as both views of a daemon's status say it.
+  // Expects that both views of a daemon's status say that the connections are protected like this.
   void ExpectConnections(std::uint32_t rank, const std::string& protection) {
     const auto client = ClientOf(rank);
     EXPECT_EQ(client->Status().node_connections(), protection);

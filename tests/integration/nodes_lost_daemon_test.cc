@@ -158,7 +158,8 @@ TEST_F(NodesLostDaemonTest, ItGoesBackToItsDaemonWhenThatIsStartedAgain) {
   EXPECT_EQ(epoch.samples, records_);
   EXPECT_EQ(epoch.by_position, expected);
   EXPECT_EQ(epoch.stats.reconnects, 2U);
-  // At home before the kill, and again at the end. It looks for its daemon while it reads on.
+  // The reader has its own daemon before the kill and at the end again. In between it reads from
+  // another node, and looks for its daemon meanwhile.
   EXPECT_LT(epoch.stats.other_node_batches, epoch.stats.batches - 20);
   ASSERT_EQ(epoch.notices.size(), 2U);
   EXPECT_THAT(epoch.notices[1], HasSubstr("is back"));

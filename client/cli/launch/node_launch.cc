@@ -198,7 +198,7 @@ Status NodeLaunch::StartDaemon() {
   for (const std::string& setting : arguments_.settings) add("--set", setting);
   if (!arguments_.secret.empty()) {
     options.variables = {{kSecretVariable, arguments_.secret}};
-    // Empty: the daemon takes the variable, whatever its configuration says.
+    // With an empty key, the daemon takes the variable, whatever its configuration says.
     add("--set", "peer.secret=");
   }
   add("--node-rank", arguments_.node_rank);

@@ -23,7 +23,7 @@ struct LaunchArguments {
   std::vector<std::string> settings;  // KEY=VALUE
   std::string node_rank, node_count;  // empty: the launcher says it
   std::string log;                    // empty: standard error
-  std::string secret;                 // of the job; empty: the daemon finds it, if there is one
+  std::string secret;                 // of the job; empty: the daemon looks for one by itself
   std::uint32_t ready_timeout_s = 300;
   std::uint32_t restarts = 0;  // of the daemon and the command together
   std::vector<std::string> command;

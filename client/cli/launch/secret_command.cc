@@ -16,7 +16,7 @@
 namespace forebay::cli {
 namespace {
 
-// As many as the key that follows from the secret has (server/peer/job_certificates.h).
+// The key that is derived from the secret has as many bytes (server/peer/job_certificates.h).
 constexpr std::size_t kRandomBytes = 32;
 
 // Returns random bytes of the kernel as hexadecimal digits, which every shell and launcher hands on

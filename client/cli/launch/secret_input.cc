@@ -1,4 +1,5 @@
-// Reads byte by byte: of a pipe, what was read too much could not be put back for the command.
+// Reads one byte at a time: what is read of a pipe beyond the line could not be put back, and the
+// command would miss it.
 #include "client/cli/launch/secret_input.h"
 
 #include <fcntl.h>

@@ -1,5 +1,5 @@
-// Where `forebay launch` gets the secret of the job if the launcher of the job can hand over
-// neither an environment nor a file that is safe.
+// Reads the secret of the job for `forebay launch` from a descriptor. This is for launchers of jobs
+// that can hand over neither an environment nor a file that is safe.
 #pragma once
 
 #include <string>

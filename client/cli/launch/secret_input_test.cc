@@ -1,4 +1,4 @@
-// What is taken for a secret, what is left for the command, and which input is refused.
+// Tests what is taken for a secret, what is left for the command, and which input is refused.
 #include "client/cli/launch/secret_input.h"
 
 #include <fcntl.h>

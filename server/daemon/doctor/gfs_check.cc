@@ -21,8 +21,12 @@
 namespace forebay::daemon {
 namespace {
 
+// At most so many bytes and objects are read. That is enough for a rough rate, and takes little
+// time and memory.
 constexpr std::uint64_t kReadBytesMax = 32 * limits::kMiB;
 constexpr std::size_t kObjectsMax = 64;
+// Looking and reading have times of their own, so that a large data set, whose objects take long to
+// list, is read all the same.
 constexpr std::int64_t kLookNs = 3'000'000'000;  // for listing and cataloguing
 constexpr std::int64_t kReadNs = 2'000'000'000;
 
@@ -47,7 +51,8 @@ struct FoundObjects {
   }
 };
 
-// Adds the files at the top of `root`, where no object was found in time.
+// Adds the files at the top of `root`. This is done if no object was found in time, because any
+// file can show whether the GFS can be read at all.
 Status AddTopFiles(io::Directory& root, FoundObjects& found) {
   FOREBAY_ASSIGN(const auto entries, root.List(""));
   for (const io::DirectoryEntry& entry : entries) {
@@ -77,6 +82,7 @@ Result<FoundObjects> FindObjects(io::IoBackend& backend, stage::BoundedDirectory
           for (const catalog::ObjectInfo& object : objects) found.Add(object.path, object.bytes);
         });
     if (catalog.has_value()) {
+      // Formats without small files pass on no runs. Their objects are taken from the catalog.
       const bool has_runs = found.count > 0;
       for (std::uint32_t i = 0; !has_runs && i < (*catalog)->object_count(); ++i) {
         const catalog::ObjectInfo object = (*catalog)->object(ObjectId(i));
@@ -87,6 +93,7 @@ Result<FoundObjects> FindObjects(io::IoBackend& backend, stage::BoundedDirectory
       looked = catalog.error();
     }
   } else {
+    // To scan the objects would read all bytes, so they are only listed.
     const auto plan = catalog::PlanScan(root, source);
     if (plan.has_value()) {
       for (const auto& object : plan->objects) found.Add(object.path, object.bytes);
@@ -95,6 +102,8 @@ Result<FoundObjects> FindObjects(io::IoBackend& backend, stage::BoundedDirectory
     }
   }
   found.is_complete = looked.has_value();
+  // What was found until the time was over is enough for reading. The daemon would have any other
+  // error, too.
   const bool is_late =
       !found.is_complete && looked.error().code() == ErrorCode::kDeadlineExceeded;
   if (!found.is_complete && !is_late) return looked.error();
@@ -114,6 +123,7 @@ Result<TransferRate> ReadObjects(const Config& config, const FoundObjects& found
     if (left == 0 || clock.NowNs() >= deadline_ns) break;
     report.Begin("opening " + object.path);
     FOREBAY_ASSIGN(auto file, root.Open(object.path, io::OpenMode::kRead));
+    // Otherwise the rate would be that of this node's memory if the file was read lately.
     file->DropCached();
     const std::uint64_t bytes = std::min(left, object.bytes);
     ranges.push_back({.file = file.get(), .bytes = bytes});
@@ -131,10 +141,13 @@ Result<TransferRate> ReadObjects(const Config& config, const FoundObjects& found
                           {.request_bytes = *request_bytes,
                            .requests = static_cast<std::size_t>(requests),
                            .deadline_ns = deadline_ns}));
+  // The daemon has to open objects as well, so their time belongs to the rate.
   rate.ns = clock.NowNs() - begun_ns;
   return rate;
 }
 
+// Says what a user can do, by the errno of the call that has failed. An error without one was found
+// by this program, in the configuration or in the contents of a file.
 std::string RemedyFor(const Error& error, const stage::DatasetOptions& dataset) {
   switch (error.system_errno()) {
     case ENOENT: case ENOTDIR:

@@ -32,8 +32,8 @@ using rendezvous::RendezvousKind;
 constexpr const char* kRendezvousKey = "nodes.rendezvous";
 constexpr std::int64_t kResolveNs = 5'000'000'000;
 constexpr std::size_t kNamesShown = 3;
-// A connection to another node and one from it. There are as many as nodes for a moment at the
-// start and at the end of a job, whatever peer.channels says.
+// With each other node, a daemon has a connection to it and one from it. For a moment at the start
+// and at the end of a job, it has them with all nodes, whatever peer.channels says.
 constexpr std::uint64_t kDescriptorsPerNode = 2;
 
 bool Resolves(const std::string& host) {

@@ -1,5 +1,8 @@
 // Counts, then leaves the request to the transport. The mutex is released before that, because
 // nodes ask each other.
+//
+// Faults such as altered bytes are made here, when the transport has answered. So both transports
+// have the same ones, and the code of the node that is asked is not changed for them.
 #include "server/peer/testing/node_transport.h"
 
 #include <string>
@@ -18,6 +21,7 @@ Error TooBusy(NodeRank node) {
 
 }  // namespace
 
+// The counts must exist before the node can be asked.
 void NodeTransport::Add(NodeRank rank, const Node& node) {
   {
     std::lock_guard lock(mutex_);
@@ -65,9 +69,11 @@ Result<stage::SuppliedExtent> NodeTransport::Read(const stage::ExtentRequest& re
     before = counts_[request.node].before_extents;
     if (counts_[request.node].is_too_busy) return TooBusy(request.node);
   }
+  // The function may block or make other requests, so it is called without the mutex.
   if (before) before();
   FOREBAY_ASSIGN(stage::SuppliedExtent supplied, Carry(request, allocate, queue));
   CountSent(request.node, supplied.image.bytes().size());
+  // The checksum stays as the node has sent it, so the caller can find the altered bit.
   if (flips_bits) supplied.image.bytes()[0] ^= std::byte{1};
   return supplied;
 }
@@ -95,7 +101,7 @@ void NodeTransport::Read(std::shared_ptr<const fetch::RowRequest> request, Done 
     holds = counts_[request->node].holds_rows;
     counts_[request->node].place = request->reader.place;
     if (counts_[request->node].sends_wrong_rows) {
-      // The rows may have been written before that was found out.
+      // As with a real transport, the rows may have been written before that was found out.
       done = [done = std::move(done)](const Status& status) {
         done(status.has_value() ? Status(Error(ErrorCode::kDataLoss, "the checksum differs"))
                                 : status);
@@ -109,6 +115,8 @@ void NodeTransport::Read(std::shared_ptr<const fetch::RowRequest> request, Done 
       done(status);
     };
   }
+  // Bytes count as sent when the request has succeeded: of a failed one it is not known how many of
+  // them came.
   std::uint64_t bytes = 0;
   for (const fetch::Row& row : request->rows) bytes += row.memory.size();
   done = [this, node = request->node, bytes, done = std::move(done)](const Status& status) {
@@ -159,6 +167,7 @@ Result<stage::PartAnswer> NodeTransport::ReadPart(const stage::PartRequest& requ
     flips_bits = counts_[request.node].flips_bits;
   }
   FOREBAY_ASSIGN(const stage::PartAnswer answer, Carry(request, part));
+  // An answer that the part is not there yet has no bytes.
   if (!answer.is_there) return answer;
   if (flips_bits) {
     std::byte first;
@@ -184,6 +193,7 @@ Result<std::vector<io::FileInfo>> NodeTransport::Stat(const stage::StatRequest& 
     sends_more = counts_[request.node].sends_more_stats;
   }
   FOREBAY_ASSIGN(std::vector<io::FileInfo> infos, Carry(request));
+  // The last entries belong to no path. A caller that does not count them goes beyond its list.
   if (sends_more) infos.resize(request.paths.size() + 1);
   return infos;
 }

@@ -1,5 +1,9 @@
 // Calls between nodes are made of messages, each of which is delayed or lost by itself, and of an
 // event at their deadline, so that an answer that comes too late is treated as in a daemon.
+//
+// Latency and loss are drawn for each message alone: links have no queue and no bandwidth, and no
+// node is slow. All that is drawn comes from one generator, in the order of the events, so a run
+// can be repeated with its seed.
 #include "server/probe/testing/simulated_nodes.h"
 
 #include <utility>
@@ -27,12 +31,15 @@ std::unique_ptr<Prober> SimulatedNodes::NewProber(std::size_t rank) {
                      .free = std::move(free),
                      .period_ms = settings_.period_ms,
                      .suspicion_ms = settings_.suspicion_ms,
+                     // Each prober has an order of its own, also one that was started again.
                      .seed = settings_.seed * 1'000'003 + ++seeds_});
 }
 
+// Events that are due may make further ones, which happen in the same call if they are due as well.
 void SimulatedNodes::RunFor(std::int64_t ms) {
   const std::int64_t end_ms = now_ms_ + ms;
   while (!events_.empty() && events_.top().at_ms <= end_ms) {
+    // A copy, because the event may add others to the queue.
     const Event event = events_.top();
     events_.pop();
     now_ms_ = event.at_ms;
@@ -57,6 +64,7 @@ void SimulatedNodes::Occupy(std::size_t rank, std::size_t told) {
 std::size_t SimulatedNodes::TakenForDeadBy(std::size_t rank) const {
   std::size_t count = 0;
   for (std::size_t other = 0; other < nodes_.size(); ++other) {
+    // A stopped node knows what it knew when it was stopped, which says nothing.
     if (other == rank || nodes_[other].is_stopped) continue;
     const NodeState state =
         nodes_[other].prober->state(NodeRank(static_cast<std::uint32_t>(rank)));
@@ -69,6 +77,7 @@ void SimulatedNodes::After(std::int64_t ms, std::function<void()> happen) {
   events_.push({.at_ms = now_ms_ + ms, .number = event_count_++, .happen = std::move(happen)});
 }
 
+// The periods of a stopped node go on, and are empty. So it has the same rhythm when it continues.
 void SimulatedNodes::BeginPeriods(std::size_t rank) {
   Node& node = nodes_[rank];
   if (!node.is_stopped) {
@@ -80,6 +89,7 @@ void SimulatedNodes::BeginPeriods(std::size_t rank) {
 
 void SimulatedNodes::Message(std::size_t from, std::size_t to, const Gossip& gossip,
                              std::function<void()> arrive) {
+  // A message that gets lost was sent, too.
   ++messages_;
   if (size_) bytes_ += size_(gossip);
   const bool is_lost =
@@ -105,6 +115,8 @@ void SimulatedNodes::Continue(std::size_t rank) {
   for (const std::function<void()>& happen : std::exchange(nodes_[rank].missed, {})) happen();
 }
 
+// The deadlines here and in Call must be those of NodeProber::Send and ProbeFor, which daemons have
+// in place of this class.
 void SimulatedNodes::Send(std::size_t from, const Prober::Probe& probe) {
   const std::int64_t deadline_ms =
       probe.target ? (settings_.period_ms - settings_.answer_ms) * 4 / 5 : settings_.answer_ms;
@@ -125,6 +137,7 @@ void SimulatedNodes::Send(std::size_t from, const Prober::Probe& probe) {
 
 void SimulatedNodes::Call(std::size_t from, const Prober::Probe& probe, std::int64_t deadline_ms,
                           Heard heard) {
+  // The answer and the deadline both end the call. The first one of them counts.
   const auto has_ended = std::make_shared<bool>(false);
   const auto end = [this, from, has_ended, heard](const std::optional<Gossip>& answer,
                                                   bool has_answered) {
@@ -142,7 +155,8 @@ void SimulatedNodes::Call(std::size_t from, const Prober::Probe& probe, std::int
       Message(to, from, answer, [end, answer, has_answered] { end(answer, has_answered); });
     };
     if (!probe.target) return reply(true);
-    // A helper probes the target and tells the result.
+    // A helper probes the target and tells the result. The answer of the target has news for the
+    // helper, too. If none comes, the helper itself does not suspect the target because of that.
     Prober::Probe helped{.to = *probe.target, .gossip = other.GossipFor(*probe.target)};
     Call(to, helped, (settings_.period_ms - settings_.answer_ms) / 2,
          [this, to, helped, reply](const std::optional<Gossip>& heard_of, bool) {
@@ -158,6 +172,7 @@ void SimulatedNodes::Call(std::size_t from, const Prober::Probe& probe, std::int
   });
 }
 
+// Called after each step of a prober, so that a verdict is compared with what is true at that time.
 void SimulatedNodes::NoteChanges(std::size_t rank) {
   for (const News& change : nodes_[rank].prober->TakeChanges()) {
     if (change.state == NodeState::kDead && !nodes_[change.node.value()].is_stopped) {

@@ -1,6 +1,9 @@
 // A token bucket whose rate changes when loans and leases begin and end. Every call first goes
 // through the ends since the last call, in their order, so the rate that counted at each time is
 // used.
+//
+// No message has to arrive. If an answer is lost, nobody uses that loan until it ends. If a request
+// is lost, the next Tick asks again, that node or others, as long as there is a need.
 #include "server/stage/gfs/cap_share.h"
 
 #include <algorithm>
@@ -12,20 +15,23 @@ namespace {
 
 constexpr double kNsPerSecond = 1e9;
 constexpr double kNsMax = 1e18;  // 30 years
-// A loan is renewed when less than this is left of it: Tick comes once a second.
+// A loan is renewed when less than this is left of it. Tick comes once a second, so there is one
+// attempt at least before the loan ends.
 constexpr std::int64_t kRenewNs = 1'500'000'000;
 // A node is short if its calls waited for this part of the time.
 constexpr double kShortPart = 0.2;
-// What a node keeps, or wants, beyond what it has used lately.
+// A node keeps, or wants, so many times what it has used lately, so that its use can grow a little
+// until the next Tick.
 constexpr double kHeadroom = 1.25;
 // Smaller parts of a share are not worth a message.
 constexpr double kSmallestPart = 0.01;
-// Loans to one node that have not ended: renewals overlap.
+// The largest number of loans to one node that have not ended. There may be several, because
+// renewals overlap. A node that asks again and again must not make this list long.
 constexpr std::ptrdiff_t kLoansToNodeMax = 8;
 // A node that has had enough for so many ticks lends.
 constexpr int kTicksUntilLending = 2;
 
-// Both lists have an entry for each cap.
+// Returns whether the first loan is at least as large as the second one for each cap.
 bool Covers(const CapRates& larger, const CapRates& smaller) {
   return std::ranges::equal(larger, smaller, [](double a, double b) { return a >= b; });
 }
@@ -59,6 +65,8 @@ double CapShare::LentTo(NodeRank borrower, Cap cap) const {
   return most;
 }
 
+// The sums are kept, because each use of the GFS asks for the rate, and loans change about once a
+// second.
 void CapShare::Recount() {
   std::unordered_map<NodeRank, CapRates, IdHash> lent_to;
   for (const Loan& loan : lent_) {
@@ -75,6 +83,8 @@ void CapShare::Recount() {
   }
 }
 
+// Of its ward's share, this node gets what the ward loses without a lease: all but the fixed part.
+// So the two together never have more than the share, also while the ward is only cut off.
 double CapShare::Own(const State& state, std::int64_t at_ns) const {
   const double leased = state.equal * (1 - kFixedPart);
   return state.equal * kFixedPart + (at_ns < leases_.own_end_ns() ? leased : 0) +
@@ -83,6 +93,7 @@ double CapShare::Own(const State& state, std::int64_t at_ns) const {
 
 double CapShare::Rate(Cap cap) const {
   double own = Own(At(cap), saved_at_ns_);
+  // The killed daemon, in whose place this one is, may have lent all of its share but this part.
   if (saved_at_ns_ < whole_from_ns_) own *= kKeptPart;
   return own - lent_rates_[Index(cap)] + borrowed_rates_[Index(cap)];
 }
@@ -129,6 +140,7 @@ std::int64_t CapShare::NsUntil(Cap cap, double amount, std::int64_t now_ns) {
   return static_cast<std::int64_t>(std::min(std::ceil(missing / rate * kNsPerSecond), kNsMax));
 }
 
+// Uses are counted also without a cap, for the figures.
 void CapShare::Take(Cap cap, double amount, std::int64_t now_ns) {
   At(cap).used += amount;
   if (!IsCapped(cap)) return;
@@ -136,11 +148,14 @@ void CapShare::Take(Cap cap, double amount, std::int64_t now_ns) {
   At(cap).saved -= amount;
 }
 
+// A node that was short lately keeps its whole share: it would have to borrow again what it lends.
 double CapShare::Kept(const State& state, double own) const {
   if (state.ticks_with_enough < kTicksUntilLending) return own;
   return std::clamp(state.recent * kHeadroom, own * kKeptPart, own);
 }
 
+// It is not known how much a node that is short would use, because it has been held back. So it
+// asks for the whole cap, and gets what the others can spare.
 double CapShare::Wanted(const State& state) const {
   return state.is_short ? state.job : std::min(state.job, state.recent * kHeadroom);
 }
@@ -151,6 +166,7 @@ double CapShare::Lendable(Cap cap, NodeRank borrower) const {
   if (!IsCapped(cap) || saved_at_ns_ < whole_from_ns_ || borrowed_rates_[Index(cap)] > 0) {
     return 0;
   }
+  // A node lends only what it has for as long as the loan lasts, even if no lease is extended.
   const double lasting = Own(state, saved_at_ns_ + kLoanNs);
   const double spare = lasting - Kept(state, lasting);
   const double of_others = lent_rates_[Index(cap)] - LentTo(borrower, cap);
@@ -170,6 +186,8 @@ CapRates CapShare::Lend(NodeRank borrower, const CapRates& wanted, std::int64_t 
     if (rate > At(cap).equal * kSmallestPart) loan.rates[Index(cap)] = rate;
   }
   if (loan.rates == CapRates{}) return {};
+  // A loan that is larger than the new one for no cap has no effect any more (LentTo). Any other
+  // one stays until it ends, because the borrower uses it if it does not get this answer.
   const auto is_to_borrower = [&](const Loan& old) { return old.node == borrower; };
   const auto is_covered = [&](const Loan& old) {
     return is_to_borrower(old) && Covers(loan.rates, old.rates);
@@ -196,6 +214,7 @@ void CapShare::Borrowed(NodeRank lender, const CapRates& granted, std::int64_t a
     loan.rates[Index(cap)] =
         std::min(granted[Index(cap)], At(cap).equal * (2 - kFixedPart) * (1 - kKeptPart));
   }
+  // An answer that was under way for as long as a loan lasts is of no use.
   if (loan.rates == CapRates{} || loan.end_ns <= now_ns) return;
   std::erase_if(borrowed_, [&](const Loan& old) { return old.node == lender; });
   borrowed_.push_back(loan);
@@ -207,7 +226,8 @@ bool CapShare::HasBorrowedFrom(NodeRank lender) const {
   return std::ranges::find(borrowed_, lender, &Loan::node) != borrowed_.end();
 }
 
-// Lenders whose loans end soon come first, then all others in turn.
+// Lenders whose loans end soon come first, then all others in turn. The next call goes on where
+// this one ends, so in a large job all nodes are asked in the end, kAsksMax of them in each call.
 std::vector<NodeRank> CapShare::LendersToAsk(bool asks_new_ones, std::int64_t now_ns,
                                              const std::function<bool(NodeRank)>& lives) {
   std::vector<NodeRank> lenders;
@@ -231,7 +251,9 @@ std::vector<CapShare::Ask> CapShare::Tick(std::int64_t now_ns,
   const auto passed_ns = static_cast<double>(now_ns - ticked_ns_);
   if (passed_ns <= 0) return {};
   ticked_ns_ = now_ns;
-  CapRates of_renewals = {};  // wanted of a node whose loan ends
+  // What is asked of each lender whose loan ends soon, and of each other node: all that is missing,
+  // because it is not known which of them can spare how much.
+  CapRates of_renewals = {};
   CapRates of_others = {};
   bool renews = false;
   bool asks_new_ones = false;
@@ -240,13 +262,14 @@ std::vector<CapShare::Ask> CapShare::Tick(std::int64_t now_ns,
     State& state = At(cap);
     const double used = (state.used - state.used_at_tick) / passed_ns * kNsPerSecond;
     state.used_at_tick = state.used;
+    // It grows at once and falls slowly, so that a short pause does not make a node lend.
     state.recent = std::max(used, state.recent / 2);
     state.is_short = static_cast<double>(state.waited_ns - state.waited_at_tick_ns) >=
                      kShortPart * passed_ns;
     state.waited_at_tick_ns = state.waited_ns;
     state.ticks_with_enough = state.is_short ? 0 : std::min(state.ticks_with_enough + 1, 1000);
     if (!IsCapped(cap)) continue;
-    double lasting = 0;  // of loans that do not end soon
+    double lasting = 0;  // the rate of loans that do not end soon
     for (const Loan& loan : borrowed_) {
       if (loan.end_ns - now_ns >= kRenewNs) lasting += loan.rates[index];
     }
@@ -273,6 +296,7 @@ std::vector<CapShare::Ask> CapShare::Tick(std::int64_t now_ns,
   return asks;
 }
 
+// A message may ask for several of these at once, although each one that Tick returns asks for one.
 ShareAnswer CapShare::Answer(NodeRank from, const ShareAsk& ask, std::int64_t now_ns) {
   ShareAnswer answer;
   if (ask.lease) answer.is_leased = leases_.Grant(from, *ask.lease, now_ns);
@@ -287,6 +311,8 @@ void CapShare::Answered(NodeRank node, const ShareAsk& ask, const ShareAnswer& a
                         std::int64_t asked_ns, std::int64_t now_ns) {
   Borrowed(node, answer.lent, asked_ns, now_ns);
   if (ask.lease && answer.is_leased) leases_.Granted(node, *ask.lease, asked_ns);
+  // A message that only tells what an heir holds asks for no loan, and RequestShare waits for no
+  // answer to it.
   if (ask.requests.wanted + ask.requests.held > 0) {
     requests_.Borrowed(node, answer.requests, asked_ns, now_ns);
   }

@@ -33,21 +33,23 @@ using CapRates = std::array<double, kCaps.size()>;
 
 // A request of one node to another one for a loan, a lease or both, and the answer to it.
 struct ShareAsk {
-  CapRates wanted = {};                // a loan of at most so much
-  std::optional<NodeRank> lease = {};  // of this node's share, of which the other is a witness
+  CapRates wanted = {};  // the loan that the node asks for, at most
+  // The node whose share the lease is for: the one that asks, or its ward. The node that is asked
+  // is a witness of that share. Unset: no lease is asked for.
+  std::optional<NodeRank> lease = {};
   RequestLoanAsk requests = {};
   bool operator==(const ShareAsk&) const = default;
 };
 struct ShareAnswer {
   CapRates lent = {};
   bool is_leased = false;
-  std::uint64_t requests = 0;  // lent
+  std::uint64_t requests = 0;  // how many may be in flight on the loan (RequestShare::Lend)
   bool operator==(const ShareAnswer&) const = default;
 };
 
 struct CapShareOptions {
-  CapRates caps = {};          // of the job; 0: none
-  std::uint64_t requests = 0;  // likewise
+  CapRates caps = {};          // of the job; 0: there is none
+  std::uint64_t requests = 0;  // the cap of the job on requests in flight; 0: there is none
   std::uint64_t node_requests_max = 0;  // RequestShareOptions::node_max
   std::uint32_t node_count = 1;
   NodeRank self = NodeRank(0);
@@ -74,13 +76,13 @@ class CapShare {
   CapShare(const CapShareOptions& options, std::int64_t now_ns);
 
   bool IsCapped(Cap cap) const { return At(cap).job > 0; }
-  // Whether `amount` may be used now. An amount above what can be saved up may be used as soon as
-  // that is saved up; the rest becomes a debt, for which later uses wait.
+  // Returns whether `amount` may be used now. An amount above what can be saved up may be used as
+  // soon as that is saved up; the rest becomes a debt, for which later uses wait.
   bool CanTake(Cap cap, double amount, std::int64_t now_ns);
   void Take(Cap cap, double amount, std::int64_t now_ns);
-  // How long until CanTake, if the rate stays as it is.
+  // Returns how long it takes until CanTake is true, if the rate stays as it is.
   std::int64_t NsUntil(Cap cap, double amount, std::int64_t now_ns);
-  // Calls have waited for this cap for so long, in sum.
+  // Adds a time for which calls have waited for this cap. The times of several calls add up.
   void AddWait(Cap cap, std::int64_t waited_ns) { At(cap).waited_ns += waited_ns; }
 
   struct Ask {
@@ -90,9 +92,9 @@ class CapShare {
   // Call about once a second. Returns the nodes to ask for loans and leases now. `lives` says which
   // nodes answer.
   std::vector<Ask> Tick(std::int64_t now_ns, const std::function<bool(NodeRank)>& lives);
-  // Another node asks.
+  // Takes the message of the node `from`, and returns the answer to it.
   ShareAnswer Answer(NodeRank from, const ShareAsk& ask, std::int64_t now_ns);
-  // The answer of `node` to what was asked at `asked_ns`.
+  // Takes the answer of `node` to the message `ask`, which was sent at `asked_ns`.
   void Answered(NodeRank node, const ShareAsk& ask, const ShareAnswer& answer,
                 std::int64_t asked_ns, std::int64_t now_ns);
 
@@ -162,7 +164,7 @@ class CapShare {
   double Rate(Cap cap) const;
   // The part of the rate `own` that this node does not lend, because it needs it.
   double Kept(const State& state, double own) const;
-  // What it would use if it could.
+  // Returns the rate that this node would use if it could.
   double Wanted(const State& state) const;
   double Lendable(Cap cap, NodeRank borrower) const;
   bool HasBorrowedFrom(NodeRank lender) const;

@@ -1,6 +1,7 @@
-// CapShare for all nodes of a job, in a simulated network that delays, loses and reorders messages
-// while nodes stop, die, are cut off and return, and take each other for dead or alive as chance
-// has it: the sum of all rates never exceeds the cap, nor does that of the requests in flight.
+// Tests CapShare for all nodes of a job, in a simulated network that delays, loses and reorders
+// messages while nodes stop, die, are cut off and return, and take each other for dead or alive as
+// chance has it: the sum of all rates never exceeds the cap, nor does that of the requests in
+// flight.
 #include "server/stage/gfs/cap_share.h"
 
 #include <algorithm>
@@ -25,7 +26,7 @@ using ::testing::Gt;
 constexpr std::int64_t kMs = 1'000'000;
 constexpr std::int64_t kSecond = 1'000 * kMs;
 constexpr double kJobBytes = 50e6;
-constexpr std::uint64_t kNodeRequests = 8;  // more, a node cannot use
+constexpr std::uint64_t kNodeRequests = 8;  // the most that a node can use
 
 // A job in a network, in steps of 10 ms.
 class Job {
@@ -40,14 +41,17 @@ class Job {
     for (std::uint32_t i = 0; i < nodes; ++i) nodes_[i].tick_at = Draw(0, 100) * kStep;
   }
 
-  // Bytes that node `i` wants in each step; as much as it gets if it is large.
-  std::function<double(std::uint32_t node, std::int64_t now)> demand;
-  // Requests that node `i` would have in flight, and how many steps each of them may take.
+  // Returns the bytes that a node wants in each step. A node that wants more than it gets uses all
+  // that it gets.
+  std::function<double(std::uint32_t node, std::int64_t now)> demand =
+      [](std::uint32_t, std::int64_t) { return 0; };
+  // Returns the requests that a node would have in flight. Each of them takes a random number of
+  // steps, at most `request_max_steps`.
   std::function<std::uint64_t(std::uint32_t node)> demand_requests =
       [](std::uint32_t) { return 0; };
   std::int64_t request_max_steps = 40;
-  // What a node believes of another one, right or wrong; and whether messages get from one to the
-  // other.
+  // Whether a node believes that another one lives, which may be wrong, and whether messages get
+  // from one to the other.
   using OfTwo = std::function<bool(std::uint32_t from, std::uint32_t to)>;
   OfTwo believes_alive = [](std::uint32_t, std::uint32_t) { return true; };
   OfTwo reaches = [](std::uint32_t, std::uint32_t) { return true; };
@@ -79,6 +83,11 @@ class Job {
       return to != lost && known(from, to);
     };
   }
+  // Starts the lost node again, and all other nodes know at once that it lives.
+  void Return(std::uint32_t lost) {
+    Start(lost, /*has_returned=*/true);
+    believes_alive = [](std::uint32_t, std::uint32_t) { return true; };
+  }
   void SetStopped(std::uint32_t i, bool stopped) { nodes_[i].stopped = stopped; }
   bool IsDead(std::uint32_t i) const { return nodes_[i].share == nullptr; }
 
@@ -99,7 +108,7 @@ class Job {
   double most_in_a_second() const { return most_in_a_second_; }
   double highest_rate() const { return highest_rate_; }
   std::uint64_t loans() const { return loans_; }
-  // Times at which an heir had got the share of another node.
+  // Returns how often an heir has got the share of another node.
   std::uint64_t takes() const { return takes_; }
   std::int64_t Draw(std::int64_t from, std::int64_t to) {
     return std::uniform_int_distribution<std::int64_t>(from, to)(random_);
@@ -156,7 +165,7 @@ class Job {
     nodes_[i].had_ward = has_ward;
   }
 
-  // The GFS answers also while a node stands still.
+  // Requests of a node that stands still end, too, because the GFS answers them.
   std::uint64_t InFlight(const Node& node) const {
     return static_cast<std::uint64_t>(
         std::ranges::count_if(node.in_flight, [&](std::int64_t end) { return end > now_; }));
@@ -284,7 +293,7 @@ TEST(CapShareJobTest, InALargeJobANodeGetsManyShares) {
   EXPECT_LE(job.highest_rate(), kJobBytes * kRounding);
 }
 
-// Four nodes that want more than they get, after their start.
+// Returns a job whose nodes want more than they get, 5 s after its start.
 std::unique_ptr<Job> BusyJob(std::uint32_t nodes, std::uint64_t seed) {
   auto job = std::make_unique<Job>(nodes, seed);
   job->demand = [](std::uint32_t, std::int64_t) { return kMuch; };
@@ -292,22 +301,21 @@ std::unique_ptr<Job> BusyJob(std::uint32_t nodes, std::uint64_t seed) {
   return job;
 }
 
-// What all nodes use in 10 s, as a part of the cap.
+// Returns what all nodes use in 10 s, as a part of the cap.
 double PartUsed(Job& job) {
   const double before = job.used();
   job.Run(1'000);
   return (job.used() - before) / (10 * kJobBytes);
 }
 
-// All but the fixed part of its share, once the leases of the lost node have ended.
+// The heir gets all but the fixed part of the share, once the leases of the lost node have ended.
 TEST(CapShareJobTest, TheShareOfALostNodePassesOn) {
   const auto job = BusyJob(4, 5);
   job->Lose(2);
   EXPECT_THAT(PartUsed(*job), DoubleNear(0.77, 0.03)) << "until its leases have ended";
   EXPECT_THAT(PartUsed(*job), DoubleNear(15.0 / 16, 0.01));
   EXPECT_THAT(job->rate_of(3), DoubleNear(kJobBytes / 4 * 1.75, 1));
-  job->Start(2, /*has_returned=*/true);
-  job->believes_alive = [](std::uint32_t, std::uint32_t) { return true; };
+  job->Return(2);
   job->Run(1'000);
   EXPECT_THAT(job->rate_of(2), DoubleNear(kJobBytes / 4, 1));
   EXPECT_THAT(PartUsed(*job), DoubleNear(1, 0.01));
@@ -315,7 +323,7 @@ TEST(CapShareJobTest, TheShareOfALostNodePassesOn) {
   EXPECT_LE(job->most_in_a_second(), 1.05 * kJobBytes);
 }
 
-// Nodes that still take it for lost do not keep it from its share.
+// Nodes that still take the returned node for lost do not keep it from its share.
 TEST(CapShareJobTest, ANodeThatReturnsGetsItsShareBackFromANodeThatDoesNotBelieveIt) {
   const auto job = BusyJob(4, 6);
   job->Lose(0);
@@ -342,7 +350,7 @@ TEST(CapShareJobTest, AStoppedNodeGoesOnWithAFixedPartUntilItsHeirGivesTheShareB
   EXPECT_LE(job->most_in_a_second(), 1.05 * kJobBytes);
 }
 
-// A cut network: the node that reaches nobody does without what the others take.
+// The network is cut: the node that reaches nobody does without what the others take.
 TEST(CapShareJobTest, ANodeThatIsCutOffUsesAFixedPartOfItsShare) {
   const auto job = BusyJob(4, 8);
   job->reaches = [](std::uint32_t from, std::uint32_t to) { return from != 3 && to != 3; };
@@ -385,18 +393,24 @@ TEST(CapShareJobTest, OfTwoNodesEachKeepsItsShare) {
 
 TEST(CapShareJobTest, ANodeAloneGetsTheRequestsOfAllOthersButOneOfEach) {
   Job job(4, 12, /*requests=*/8);
-  job.demand = [](std::uint32_t, std::int64_t) { return 0; };
   job.demand_requests = [](std::uint32_t i) { return i == 2 ? kNodeRequests : 0; };
   job.Run(1'000);
   EXPECT_EQ(job.requests_of(2), 5U);
   EXPECT_EQ(job.most_requests(), 5U);
 }
 
+// From now on node 0 wants as many requests as it can use, and so do all others while `all_want`,
+// which is borrowed.
+void DemandRequests(Job& job, const bool& all_want) {
+  job.demand_requests = [&all_want](std::uint32_t i) {
+    return i == 0 || all_want ? kNodeRequests : 0;
+  };
+}
+
 TEST(CapShareJobTest, NodesThatNeedTheirRequestsHaveThemAgain) {
   Job job(4, 13, /*requests=*/16);
   bool all_want = false;
-  job.demand = [](std::uint32_t, std::int64_t) { return 0; };
-  job.demand_requests = [&](std::uint32_t i) { return i == 0 || all_want ? kNodeRequests : 0; };
+  DemandRequests(job, all_want);
   job.Run(1'000);
   EXPECT_EQ(job.requests_of(0), kNodeRequests);
   all_want = true;
@@ -407,26 +421,23 @@ TEST(CapShareJobTest, NodesThatNeedTheirRequestsHaveThemAgain) {
 
 TEST(CapShareJobTest, TheRequestsOfALostNodePassOn) {
   Job job(4, 14, /*requests=*/16);
-  job.demand = [](std::uint32_t, std::int64_t) { return 0; };
   job.demand_requests = [](std::uint32_t) { return kNodeRequests; };
   job.Run(500);
   job.Lose(2);
   job.Run(2'000);
   EXPECT_EQ(job.requests_of(3), 7U) << "its own and three of four of the lost node";
-  job.Start(2, /*has_returned=*/true);
-  job.believes_alive = [](std::uint32_t, std::uint32_t) { return true; };
+  job.Return(2);
   job.Run(1'500);
   for (std::uint32_t i = 0; i < 4; ++i) EXPECT_EQ(job.requests_of(i), 4U) << i;
   EXPECT_EQ(job.most_requests(), 16U);
 }
 
-// Each wait is short.
+// Each request takes 50 ms at most, so each wait is short; the sum of them makes a node short.
 TEST(CapShareJobTest, NodesWhoseRequestsAreShortHaveThemAgain) {
   Job job(2, 15, /*requests=*/8);
   job.request_max_steps = 5;
   bool all_want = false;
-  job.demand = [](std::uint32_t, std::int64_t) { return 0; };
-  job.demand_requests = [&](std::uint32_t i) { return i == 0 || all_want ? kNodeRequests : 0; };
+  DemandRequests(job, all_want);
   job.Run(1'000);
   EXPECT_EQ(job.requests_of(0), 7U);
   all_want = true;
@@ -441,14 +452,12 @@ TEST(CapShareJobTest, AnHeirGivesThePartBackAsItsRequestsEnd) {
     SCOPED_TRACE(seed);
     Job job(4, seed, /*requests=*/16);
     job.request_max_steps = 2'000;
-    job.demand = [](std::uint32_t, std::int64_t) { return 0; };
     job.demand_requests = [](std::uint32_t) { return kNodeRequests; };
     job.Run(500);
     job.Lose(2);
     job.Run(4'000);
     EXPECT_EQ(job.requests_of(3), 7U);
-    job.Start(2, /*has_returned=*/true);
-    job.believes_alive = [](std::uint32_t, std::uint32_t) { return true; };
+    job.Return(2);
     job.Run(4'000);
     for (std::uint32_t i = 0; i < 4; ++i) EXPECT_EQ(job.requests_of(i), 4U) << i;
     EXPECT_LE(job.most_requests(), 16U);
@@ -468,7 +477,6 @@ TEST(CapShareJobTest, RequestsThatTakeLongAreNoneTooManyWhereAnswersAreLostOrLat
       job.delay_max_steps = 50;
       job.late_max_steps = 90;
     }
-    job.demand = [](std::uint32_t, std::int64_t) { return 0; };
     bool all_want = false;
     std::uint32_t one = 0;
     job.demand_requests = [&](std::uint32_t i) { return all_want || i == one ? kNodeRequests : 0; };
@@ -490,7 +498,6 @@ TEST(CapShareJobTest, RequestsThatTakeLongAreNeverMoreThanTheCap) {
     SCOPED_TRACE(seed);
     Job job(6, seed, /*requests=*/20);
     job.request_max_steps = 2'000;
-    job.demand = [](std::uint32_t, std::int64_t) { return 0; };
     std::vector<std::uint64_t> demands(6, 0);
     job.demand_requests = [&](std::uint32_t i) { return demands[i]; };
     for (int i = 0; i < 100; ++i) {
@@ -508,7 +515,7 @@ TEST(CapShareJobTest, RequestsThatTakeLongAreNeverMoreThanTheCap) {
   }
 }
 
-// What is done to a job at random.
+// The faults and delays that a job suffers at random.
 struct Attack {
   double loss = 0.2;
   std::int64_t delay_max_steps = 400;  // longer than a loan

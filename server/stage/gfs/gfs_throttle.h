@@ -59,10 +59,10 @@ class GfsThrottle {
   // Blocks until Take would not, and takes nothing. For a thread that should wait before it
   // occupies something that others need. Returns at once after Stop.
   void Await(Cap cap, double amount);
-  // Whether Await would return at once.
+  // Returns whether Await would return at once.
   bool HasRoom(Cap cap, double amount);
-  // Requests in flight, which RequestGate admits: as TryBegin and End of RequestShare. They do not
-  // wait here. None may be in flight when Begin is called.
+  // RequestGate calls these two for each request that it admits, as TryBegin and End of
+  // RequestShare. They never wait. No request may be in flight when Begin is called.
   bool TryBeginRequest(std::size_t kept);
   void EndRequest();
   // From now on nothing waits. The cap on requests in flight still holds.

@@ -25,7 +25,7 @@ class GfsThrottle;
 using Priority = std::atomic<std::uint64_t>;
 // Lowest priority (background work): added to a value, it puts that behind all demands.
 inline constexpr std::uint64_t kBackgroundPriority = std::uint64_t{1} << 63;
-// Of what catalogs are built from: behind all demands.
+// Priority of reads from which catalogs are built: behind all demands, and before background work.
 inline constexpr std::uint64_t kCataloguePriority = kBackgroundPriority - 1;
 
 // Thread-safe.

@@ -1,5 +1,5 @@
-// The gate bounds the requests under way, admits them in order of priority, and lends the places of
-// requests that are not answered.
+// Tests that the gate bounds the requests under way, admits them in order of priority, and lends
+// the places of requests that are not answered.
 #include "server/stage/gfs/request_gate.h"
 
 #include <atomic>
@@ -31,7 +31,8 @@ TEST(RequestGate, GivesOutItsPermitsAndNoMore) {
   EXPECT_TRUE(gate.TryAcquire(priority, kObject));
 }
 
-// Of a cap of four, the node has two in a job of two nodes, and borrows one.
+// The cap of the job is four requests. Each of its two nodes has two of them. This node needs a
+// third one, and borrows it from the other node.
 TEST(RequestGate, TheShareOfTheJobsCapCountsToo) {
   io::ManualClock clock;
   GfsThrottle caps(clock);
@@ -48,7 +49,7 @@ TEST(RequestGate, TheShareOfTheJobsCapCountsToo) {
   std::jthread waiter([&] { gate.Acquire(priority, kObject); });
   while (gate.waiting() == 0) std::this_thread::yield();
   caps.Answered(asks[0].node, asks[0].ask, {.requests = 1}, clock.NowNs());
-  waiter.join();  // it finds out by itself
+  waiter.join();  // nobody wakes the waiter: it looks at the share again by itself
   EXPECT_EQ(caps.request_figures().borrowed, 1U);
   EXPECT_EQ(caps.request_figures().begun, 3U);
   gate.Release(*first);
@@ -127,7 +128,7 @@ TEST(RequestGate, WhoWaitsForAnotherObjectGetsALentPlaceAndTheOthersWait) {
   EXPECT_TRUE(gate.TryAcquire(second, kObject));
 }
 
-// Threads that each wait for the permit, and the order in which they got it.
+// Starts threads that each wait for the permit, and notes the order in which they get it.
 class Waiters {
  public:
   explicit Waiters(RequestGate& gate) : gate_(gate) {}
@@ -167,7 +168,8 @@ TEST(RequestGate, ServesTheSmallestRankFirstWhoeverCameFirst) {
   EXPECT_EQ(waiters.Join(), (std::vector<int>{1, 2, 0}));
 }
 
-// A demand that has requests under way cannot wait in the gate.
+// A demand that has requests under way cannot wait in the gate, so it says with a Want how many
+// more it would make.
 TEST(RequestGate, ADemandThatWantsMoreHoldsBackLaterDemandsAndTheBackground) {
   io::ManualClock clock;
   RequestGate gate(4, clock);

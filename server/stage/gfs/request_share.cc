@@ -1,8 +1,9 @@
-// Why the cap holds. What a lender does without for a borrower is the largest loan to it that has
-// not ended (LentTo). The borrower uses at most the loan of the last answer, until kLoanNs after it
-// asked. From when it asks again until the answer is there, it has no more in flight than it says
-// it holds, and the lender counts at least that as lent. What is held when a loan ends is told to
-// the lender on and on until it has ended, so the lender knows it whenever a message gets through.
+// The cap holds for this reason. What a lender does without for a borrower is the largest loan to
+// it that has not ended (LentTo). The borrower uses at most the loan of the last answer, until
+// kLoanNs after it asked. From when it asks again until the answer is there, it has no more in
+// flight than it says it holds, and the lender counts at least that as lent. What is held when a
+// loan ends is told to the lender on and on until it has ended, so the lender knows it whenever a
+// message gets through.
 #include "server/stage/gfs/request_share.h"
 
 #include <algorithm>
@@ -22,19 +23,22 @@ constexpr std::int64_t kQuietNs = 500'000'000;
 constexpr double kShortPart = 0.2;
 // A node that has had enough for so many ticks lends.
 constexpr int kTicksUntilLending = 2;
-// Loans to one node that have not ended: renewals overlap.
+// The largest number of loans to one node that have not ended. There may be several, because
+// renewals overlap. A node that asks again and again must not make this list long.
 constexpr std::ptrdiff_t kLoansToNodeMax = 8;
 
 std::uint64_t Less(std::uint64_t a, std::uint64_t b) { return a > b ? a - b : 0; }
 
-// The first nodes get what is left over.
+// The parts of all nodes together are the whole cap: where it cannot be divided evenly, the first
+// nodes have one request more.
 std::uint64_t PartOf(const RequestShareOptions& options) {
   const std::uint64_t rest = options.job % options.node_count;
   return options.job / options.node_count + (options.self.value() < rest ? 1 : 0);
 }
 
 // Without a lease, a node has a quarter of its part (CapShare::kFixedPart), but at least one
-// request.
+// request. The rest needs a lease. It is the same number for all nodes, so an heir knows it of its
+// ward's part.
 std::uint64_t LeasedOf(const RequestShareOptions& options) {
   const std::uint64_t part = options.job / options.node_count;
   return Less(part, std::max<std::uint64_t>(1, (part + 3) / 4));
@@ -50,7 +54,8 @@ RequestShare::RequestShare(const RequestShareOptions& options, const ShareLeases
       leased_(LeasedOf(options)),
       whole_from_ns_(options.has_returned ? now_ns + kLoanNs : now_ns),
       ticked_ns_(now_ns),
-      // The killed daemon may have lent the part of its ward, which jobs of two nodes have not.
+      // The killed daemon may have lent requests of its ward's part. In jobs of one or two nodes,
+      // no node has the part of another one (ShareLeases).
       of_ward_(options.has_returned && options.node_count > 2 ? leased_ : 0) {}
 
 std::uint64_t RequestShare::LentTo(NodeRank borrower, std::int64_t now_ns) const {
@@ -89,11 +94,12 @@ std::uint64_t RequestShare::Own(std::int64_t at_ns) const {
   return OwnPart(at_ns) + (at_ns < leases_.ward_end_ns() ? of_ward_ : 0);
 }
 
-// At least one, which a node never lends. It may have lent more than it has left when the lease of
-// its ward's part has ended; the ward does without the difference (LookAtWard).
+// Returns at least one, because a node never lends its last request. When the lease of its ward's
+// part has ended, it may have lent more than it has left. The ward does without the difference
+// (LookAtWard).
 std::uint64_t RequestShare::OwnNotLent(std::int64_t now_ns) const {
-  // A daemon that was started again does not know what the killed one had lent: all but one, at
-  // most.
+  // A daemon that was started again does not know what the killed one had lent. At most, that was
+  // all but one request.
   if (now_ns < whole_from_ns_) return 1;
   return std::max<std::uint64_t>(1, Less(Own(now_ns + kQuietNs), Lent(now_ns)));
 }
@@ -126,7 +132,8 @@ void RequestShare::End() {
   --in_flight_;
 }
 
-// What is on a loan that has ended stays known until it is not in flight any more (Renewals).
+// A borrowed loan that has ended stays in the list until no request on it is in flight any more,
+// because the lender must be told of these requests (Renewals).
 void RequestShare::EndLoans(std::int64_t now_ns) {
   std::erase_if(lent_, [now_ns](const Loan& loan) { return loan.end_ns <= now_ns; });
   for (Loan& loan : borrowed_) {
@@ -138,7 +145,8 @@ void RequestShare::EndLoans(std::int64_t now_ns) {
 
 std::uint64_t RequestShare::Lendable(NodeRank borrower, std::int64_t now_ns) const {
   if (now_ns < whole_from_ns_) return 0;
-  // What it has now and later: its heir may still hold some of it now, and a lease may end.
+  // Only what this node has now and as long as the loan lasts can be lent: its heir may still hold
+  // some of it now, and a lease may end before the loan does.
   const std::uint64_t lasting = std::min(Own(now_ns), Own(now_ns + kLoanNs));
   const std::uint64_t kept = ticks_with_enough_ < kTicksUntilLending
                                  ? options_.node_max
@@ -150,8 +158,11 @@ std::uint64_t RequestShare::Lendable(NodeRank borrower, std::int64_t now_ns) con
   return std::min(std::max<std::uint64_t>(1, spare / askers), Less(spare, of_others));
 }
 
-// A daemon that was started again believes all that it can have lent, and any other one what it has
-// lent, and what it has left: a renewal may have been late.
+// A daemon that was started again does not know what the killed one has lent. So it believes any
+// number up to the largest that can be lent. Any other daemon believes what it knows to have lent,
+// and beyond that what it can spare now: if a renewal was late, the loan had ended here, and its
+// requests are still in flight. The bound is needed because a message must not take requests from
+// this node that it uses.
 std::uint64_t RequestShare::Believed(NodeRank borrower, std::uint64_t held,
                                      std::int64_t now_ns) const {
   const std::uint64_t lent = LentTo(borrower, now_ns);
@@ -198,14 +209,15 @@ void RequestShare::Borrowed(NodeRank lender, std::uint64_t granted, std::int64_t
     if (old.node == lender) loan.held = old.held;  // as it has told the lender
     return old.node == lender;
   });
-  // Several lenders are asked at once for the same need: what is too much is left to them.
+  // Several lenders are asked at once for the same need. This node takes no more than it needs, and
+  // the lenders have the rest again when the loan ends there.
   const std::uint64_t need = Less(options_.node_max, OwnNotLent(now_ns) + BorrowedAt(now_ns));
   const bool is_loan = loan.end_ns > now_ns && borrowed_.size() < kLoansMax;
   loan.requests = is_loan ? std::min(granted, need) : 0;
   if (loan.requests + loan.held > 0) borrowed_.push_back(loan);
 }
 
-// More than all but one of each other node it cannot get.
+// Each other node keeps one request, so a node that is short cannot get more than all the others.
 std::uint64_t RequestShare::Wanted() const {
   const std::uint64_t most = options_.job - (options_.node_count - 1);
   return is_short_ ? std::min(most, options_.node_max) : recent_;
@@ -224,14 +236,16 @@ void RequestShare::LookAtWait(std::int64_t now_ns) {
   peak_ = in_flight_;
 }
 
-// The ward has its part again soon after the lease of this node has ended, and does without what
-// this node tells it before: what is in flight here, or lent, and not covered otherwise.
+// The ward has its part again soon after the lease of this node has ended. Before that, this node
+// tells it how many requests it has to do without: those that are in flight here, or lent, and that
+// neither this node's own part nor the loans to it cover.
 void RequestShare::LookAtWard(std::int64_t now_ns) {
   if (leases_.ward_end_ns() >= now_ns + kRenewNs) {
     of_ward_ = leased_;
     return;
   }
-  // Until then, a daemon that was started again does not know what the killed one had lent.
+  // A daemon that was started again does not know yet what the killed one had lent, so it tells the
+  // ward the largest number that is possible (constructor).
   if (now_ns < whole_from_ns_) return;
   std::uint64_t covered = OwnPart(now_ns + kQuietNs);
   for (const Loan& loan : borrowed_) covered += std::max(loan.requests, loan.held);
@@ -274,7 +288,7 @@ std::vector<RequestShare::Ask> RequestShare::Tick(std::int64_t now_ns,
   LookAtWard(now_ns);
   const std::uint64_t missing = Less(Wanted(), Usable(now_ns));
   std::vector<Ask> asks = Renewals(now_ns, lives);
-  // Each may become a loan.
+  // The answer to each of these messages may be a loan, so all of them count for kLoansMax.
   std::size_t loans = borrowed_.size();
   for (std::uint32_t i = 1; missing > 0 && i < options_.node_count && loans < kLoansMax; ++i) {
     next_lender_ = next_lender_ % (options_.node_count - 1) + 1;
@@ -286,7 +300,7 @@ std::vector<RequestShare::Ask> RequestShare::Tick(std::int64_t now_ns,
   }
   std::erase_if(asked_, [&](const auto& asked) { return asked.second + kLoanNs <= now_ns; });
   for (const Ask& ask : asks) asked_[ask.node] = now_ns;
-  // Those that were not asked for are given up, or have ended.
+  // Loans of which nothing is used, and that are not asked for again, are given up or have ended.
   std::erase_if(borrowed_, [&](const Loan& loan) {
     return loan.requests + loan.held == 0 && !asked_.contains(loan.node);
   });

@@ -1,5 +1,5 @@
-// The requests in flight of one node: what it may begin, lends, borrows, holds on to, and has by
-// leases. All nodes together: cap_share_job_test.cc.
+// Tests the requests in flight of one node: what it may begin, lends, borrows, holds on to, and has
+// by leases. cap_share_job_test.cc tests all nodes of a job together.
 #include "server/stage/gfs/request_share.h"
 
 #include <utility>
@@ -18,7 +18,7 @@ constexpr std::int64_t kMs = 1'000'000;
 constexpr std::int64_t kSecond = 1'000 * kMs;
 constexpr auto kAllLive = [](NodeRank) { return true; };
 
-// A node with its leases; time is what the test says.
+// A node with its leases. Times are those that the test says.
 class Node {
  public:
   Node(std::uint32_t self, std::uint32_t nodes, std::uint64_t job, bool has_returned = false,
@@ -32,13 +32,13 @@ class Node {
                leases_, 0),
         self_(self) {}
 
-  // From `now_ns` on it has the lease of the node before it, for kLeaseNs.
+  // From `now_ns` on, this node has the lease of the part of the node before it, for kLeaseNs.
   void GetLeaseOfWard(std::int64_t now_ns) {
     for (std::uint32_t witness = self_; witness < self_ + 3; ++witness) {
       leases_.Granted(NodeRank(witness), NodeRank(self_ - 1), now_ns);
     }
   }
-  // From `now_ns` on it has its own lease, for kLeaseNs.
+  // From `now_ns` on, this node has the lease of its own part, for kLeaseNs.
   void GetLease(std::int64_t now_ns) {
     leases_.Granted(NodeRank(self_ + 1), NodeRank(self_), now_ns);
   }
@@ -50,20 +50,26 @@ class Node {
     for (std::uint64_t i = 0; i < requests; ++i) share_.End();
     in_flight_ -= requests;
   }
-  // How many more may begin.
+  // Returns how many more requests may begin.
   std::uint64_t Left(std::int64_t now_ns) const {
     const std::uint64_t usable = share_.figures(now_ns).now;
     return usable > in_flight_ ? usable - in_flight_ : 0;
   }
-  // Ticks until the node is known to need nothing, so that it lends.
+  // Ticks until the node is known to need nothing, so that it lends. Returns the time then.
   std::int64_t BecomeIdle() {
     for (int i = 1; i <= 2; ++i) EXPECT_THAT(share_.Tick(i * kSecond, kAllLive), IsEmpty());
     return 2 * kSecond;
   }
-  // Uses what it has, and would use more from `from_ns` on. Returns whom it asks a second later.
+  // Uses what it has, and would use more from `from_ns` on. Returns what it asks of other nodes a
+  // second later.
   std::vector<RequestShare::Ask> WantMore(std::int64_t from_ns) {
     while (share_.TryBegin(0, from_ns)) ++in_flight_;
     return share_.Tick(from_ns + kSecond, kAllLive);
+  }
+  // In a job of two nodes: needs more than its part, and borrows three requests of node 1 at 2 s.
+  void BorrowThree() {
+    ASSERT_THAT(WantMore(kSecond), SizeIs(1));
+    share_.Borrowed(NodeRank(1), 3, 2 * kSecond, 2 * kSecond);
   }
   RequestShare& operator*() { return share_; }
   RequestShare* operator->() { return &share_; }
@@ -180,8 +186,7 @@ TEST(RequestShareTest, OfSeveralLoansANodeTakesNoMoreThanItCanUse) {
 // Two requests of this node are on the loan of node 1 when it has to be renewed.
 TEST(RequestShareTest, ARenewalSaysWhatIsInFlightAndTheLoanCountsForThatUntilTheAnswer) {
   Node node(0, 2, 8);
-  ASSERT_THAT(node.WantMore(kSecond), SizeIs(1));
-  node->Borrowed(NodeRank(1), 3, 2 * kSecond, 2 * kSecond);
+  node.BorrowThree();
   node.Begin(3, 2 * kSecond);
   node.End(1);
   const auto asks = node->Tick(3 * kSecond, kAllLive);
@@ -196,8 +201,7 @@ TEST(RequestShareTest, ARenewalSaysWhatIsInFlightAndTheLoanCountsForThatUntilThe
 // Only requests that take longer than the rest of the loan can be too many then.
 TEST(RequestShareTest, NothingBeginsInTheLastHalfSecondOfALoan) {
   Node node(0, 2, 8);
-  ASSERT_THAT(node.WantMore(kSecond), SizeIs(1));
-  node->Borrowed(NodeRank(1), 3, 2 * kSecond, 2 * kSecond);
+  node.BorrowThree();
   const std::int64_t end = 2 * kSecond + RequestShare::kLoanNs;
   EXPECT_TRUE(node->TryBegin(0, end - 501 * kMs));
   EXPECT_FALSE(node->TryBegin(0, end - 500 * kMs));
@@ -206,8 +210,7 @@ TEST(RequestShareTest, NothingBeginsInTheLastHalfSecondOfALoan) {
 // No renewal got through. Then one does, and the lender learns what is still in flight.
 TEST(RequestShareTest, WhatIsHeldIsToldAlsoAfterTheLoanHasEnded) {
   Node node(0, 2, 8);
-  ASSERT_THAT(node.WantMore(kSecond), SizeIs(1));
-  node->Borrowed(NodeRank(1), 3, 2 * kSecond, 2 * kSecond);
+  node.BorrowThree();
   node.Begin(3, 2 * kSecond);
   for (const std::int64_t second : {3, 4, 20}) {
     const auto asks = node->Tick(second * kSecond, kAllLive);
@@ -221,8 +224,7 @@ TEST(RequestShareTest, WhatIsHeldIsToldAlsoAfterTheLoanHasEnded) {
 
 TEST(RequestShareTest, ALoanThatIsNotNeededIsGivenUpAndNotRenewed) {
   Node node(0, 2, 8);
-  ASSERT_THAT(node.WantMore(kSecond), SizeIs(1));
-  node->Borrowed(NodeRank(1), 3, 2 * kSecond, 2 * kSecond);
+  node.BorrowThree();
   node.End(4);
   EXPECT_THAT(node->Tick(3 * kSecond, kAllLive), IsEmpty());
   EXPECT_EQ(node->figures(3 * kSecond).now, 4U);
@@ -237,7 +239,7 @@ TEST(RequestShareTest, ANodeIsShortOnlyAsLongAsARequestWaits) {
   EXPECT_EQ(node->figures(3 * kSecond).waited_ns, kSecond);
 }
 
-// Its only request takes 100 ms each time, and the next one waits meanwhile.
+// The node may have one request. Each takes 100 ms, and the next one waits meanwhile.
 TEST(RequestShareTest, ManyShortWaitsMakeANodeShort) {
   Node node(1, 4, 8);  // without a lease: one of two
   for (std::int64_t now = 0; now < kSecond; now += 100 * kMs) {
@@ -326,8 +328,7 @@ TEST(RequestShareTest, AnHeirTellsItsWardWhatItHoldsBeforeItsLeaseEndsAndAfter) 
 // Two of its requests on the loan are in flight when the lender needs its part again.
 TEST(RequestShareTest, OnALoanThatIsNotExtendedNothingBegins) {
   Node node(0, 2, 8);
-  ASSERT_THAT(node.WantMore(kSecond), SizeIs(1));
-  node->Borrowed(NodeRank(1), 3, 2 * kSecond, 2 * kSecond);
+  node.BorrowThree();
   node.Begin(2, 2 * kSecond);
   node->Tick(3 * kSecond, kAllLive);
   auto asks = node->Tick(4 * kSecond, kAllLive);
@@ -345,8 +346,7 @@ TEST(RequestShareTest, OnALoanThatIsNotExtendedNothingBegins) {
 
 TEST(RequestShareTest, WhatIsHeldIsAskedForAlsoOfANodeThatSeemsToBeLost) {
   Node node(0, 2, 8);
-  ASSERT_THAT(node.WantMore(kSecond), SizeIs(1));
-  node->Borrowed(NodeRank(1), 3, 2 * kSecond, 2 * kSecond);
+  node.BorrowThree();
   node.Begin(3, 2 * kSecond);
   node->Tick(3 * kSecond, kAllLive);
   const auto none_lives = [](NodeRank) { return false; };
