@@ -140,7 +140,11 @@ Result<rendezvous::Rendezvous*> NodeFinder::OpenRendezvous(NodeRank self) {
 }
 
 Result<std::optional<FoundNodes>> NodeFinder::Find() {
-  if (launch_.choice.kind == RendezvousKind::kNone) return std::nullopt;
+  const auto alone = [] {
+    ForgetSecretVariable();  // without other nodes it has no use
+    return std::nullopt;
+  };
+  if (launch_.choice.kind == RendezvousKind::kNone) return alone();
   FOREBAY_ASSIGN(const std::string host_name, HostName());
   if (launch_.choice.kind == RendezvousKind::kJoin) {
     FOREBAY_TRY(Join(host_name));
@@ -148,7 +152,7 @@ Result<std::optional<FoundNodes>> NodeFinder::Find() {
     std::uint16_t port_of_list = 0;
     FOREBAY_ASSIGN(const rendezvous::NodePlace place, FindPlace(host_name, port_of_list));
     // Nobody to find, and nobody who asks, now or later.
-    if (place.node_count == 1 && parts_.config.nodes_free_places == 0) return std::nullopt;
+    if (place.node_count == 1 && parts_.config.nodes_free_places == 0) return alone();
     FOREBAY_ASSIGN(rendezvous::NodeEntry own, PrepareEntry(place.rank, host_name));
     FOREBAY_TRY(Meet(std::move(own), place, port_of_list));
   }

@@ -19,8 +19,9 @@ std::uint32_t AtMost(std::uint32_t most, rlim_t part) {
 
 }  // namespace
 
-// Channels may take a quarter of the files, and connections from other nodes another one. Where
-// many files may be open, these two have all that the rest of the daemon does not need.
+// Channels may take an eighth of the files, and connections from other nodes another one. With that
+// all parts of a daemon stay below a limit of 1,024 files together. Where many files may be open,
+// these two have all that the rest of the daemon does not need.
 std::uint32_t PeerChannelsMax(std::uint64_t configured) {
   // A rough number of files that a daemon needs without other nodes. The doctor estimates it from
   // the configuration (DescriptorsNeeded).
@@ -29,7 +30,7 @@ std::uint32_t PeerChannelsMax(std::uint64_t configured) {
   rlimit files{};
   if (getrlimit(RLIMIT_NOFILE, &files) != 0) return static_cast<std::uint32_t>(configured);
   const rlim_t rest = files.rlim_cur > kOthers ? (files.rlim_cur - kOthers) / 2 : 0;
-  const rlim_t most = std::max<rlim_t>({1, files.rlim_cur / 4, rest});
+  const rlim_t most = std::max<rlim_t>({1, files.rlim_cur / 8, rest});
   return static_cast<std::uint32_t>(std::min<rlim_t>(configured, most));
 }
 

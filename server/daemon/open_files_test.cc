@@ -34,9 +34,9 @@ TEST(OpenFilesTest, FilesForTheNodesOfAJobAreEnoughForChannelsToAllOfThem) {
   EXPECT_EQ(PeerChannelsMax(800), 800U);
 }
 
-TEST(OpenFilesTest, AQuarterOfTheFilesIsForChannelsAndASixteenthForBytesOfSamples) {
+TEST(OpenFilesTest, AnEighthOfTheFilesIsForChannelsAndASixteenthForBytesOfSamples) {
   const FilesLimit limit(512);
-  EXPECT_EQ(PeerChannelsMax(16'384), 128U);
+  EXPECT_EQ(PeerChannelsMax(16'384), 64U);
   EXPECT_EQ(PayloadConnectionsMax(), 32U);
 }
 

@@ -188,6 +188,12 @@ GrpcPeers::GrpcPeers(const GrpcPeersOptions& options, io::Clock& clock)
   }
 }
 
+// A node that has joined may have a link of its own rank, which leads to the node that was in its
+// place before.
+std::size_t GrpcPeers::node_count() const {
+  return links_.size() + (links_.contains(self_) ? 0 : 1);
+}
+
 // A call looks at all links to bound their channels, so all calls end before the first link does.
 GrpcPeers::~GrpcPeers() { Stop(); }
 
@@ -394,7 +400,7 @@ void GrpcPeers::Probe(NodeRank to, std::optional<NodeRank> target, const probe::
       **link, clock_,
       UnaryRequest{
           .method = "Probe", .message = WriteRequest(asked), .deadline_ns = deadline_ns},
-      [node_count = links_.size() + 1,
+      [node_count = node_count(),
        done = std::move(done)](const Result<grpc::ByteBuffer>& reply) {
         if (!reply.has_value()) return done(reply.error());
         done(ParseProbeReply(*reply, node_count));

@@ -130,6 +130,7 @@ class GrpcPeers final : public stage::ExtentSource,
  private:
   GrpcPeers(const GrpcPeersOptions& options, io::Clock& clock);
   Result<PeerLink*> LinkTo(NodeRank node) const;
+  std::size_t node_count() const;  // of the job
 
   const PeerIdentity own_;
   const std::uint64_t identity_;  // digest of it

@@ -25,7 +25,7 @@ bool IsLoopback(const std::string& host) {
 
 }  // namespace
 
-Status CheckPeerAddress(std::string_view address, bool allow_all) {
+Result<PeerAddress> ParsePeerAddress(std::string_view address) {
   // The last colon, because an IPv6 address has others.
   const std::size_t colon = address.rfind(':');
   std::string_view host = address.substr(0, colon);
@@ -45,7 +45,12 @@ Status CheckPeerAddress(std::string_view address, bool allow_all) {
                  fmt::format("{} is not an address of a node: write HOST:PORT or [IPV6]:PORT",
                              Quoted(address)));
   }
-  if (allow_all || IsLoopback(std::string(host))) return {};
+  return PeerAddress{.host = std::string(host), .port = static_cast<std::uint16_t>(number)};
+}
+
+Status CheckPeerAddress(std::string_view address, bool allow_all) {
+  FOREBAY_ASSIGN(const PeerAddress parsed, ParsePeerAddress(address));
+  if (allow_all || IsLoopback(parsed.host)) return {};
   return Error(ErrorCode::kFailedPrecondition,
                fmt::format("the address {} is not this machine's alone, and the nodes have no "
                            "secret to encrypt their connections with: only numeric loopback "

@@ -2,11 +2,21 @@
 // encrypted, so addresses of other machines are refused unless the configuration allows that.
 #pragma once
 
+#include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "proto/contract/result.h"
 
 namespace forebay::peer {
+
+struct PeerAddress {
+  std::string host;  // without brackets
+  std::uint16_t port = 0;
+};
+
+// Reads "HOST:PORT" or "[HOST]:PORT". kInvalidArgument: it has another form.
+Result<PeerAddress> ParsePeerAddress(std::string_view address);
 
 // `address` is "HOST:PORT" or "[HOST]:PORT". kInvalidArgument: it has another form.
 // kFailedPrecondition: HOST is not a numeric loopback address, and `allow_all` is false:

@@ -24,6 +24,7 @@
 #include "server/peer/first_read_answers.h"
 #include "server/peer/member_answers.h"
 #include "server/peer/message_memory.h"
+#include "server/peer/node_acceptor.h"
 #include "server/peer/part_answers.h"
 #include "server/peer/peer_address.h"
 #include "server/peer/peer_requests.h"
@@ -120,6 +121,7 @@ struct PeerServer::Service final : public CallbackService {
     const v1::PeerHelloRequest* request;
   };
 
+  void Accept();
   void BeginServing(std::unique_ptr<Serving> begun);
   void StopAnswering();
   void RefuseWaiting();
@@ -182,6 +184,8 @@ struct PeerServer::Service final : public CallbackService {
   std::unordered_set<std::shared_ptr<ReplyStream>> streams FOREBAY_GUARDED_BY(mutex);
   std::unordered_set<std::shared_ptr<UnaryAnswer>> answers FOREBAY_GUARDED_BY(mutex);
   std::size_t answers_that_wait FOREBAY_GUARDED_BY(mutex) = 0;  // Waits::kForGfs
+  std::unique_ptr<NodeAcceptor> acceptor;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections;  // of `server`
   std::unique_ptr<grpc::Server> server;
 };
 
@@ -193,12 +197,15 @@ Result<std::unique_ptr<PeerServer>> PeerServer::Listen(const PeerServerOptions& 
   std::unique_ptr<PeerServer> server(new PeerServer());
   server->service_ = std::make_unique<Service>();
   Service& service = *server->service_;
-  grpc::ServerBuilder builder;
-  ApplySettings(builder);
-  int port = 0;
   // CheckPeerAddress has refused plaintext on addresses that other machines could reach, unless
   // allowed.
-  builder.AddListeningPort(listen, CredentialsOf(options.certificates), &port);
+  FOREBAY_ASSIGN(const PeerAddress place, ParsePeerAddress(listen));
+  FOREBAY_ASSIGN(service.acceptor, NodeAcceptor::Listen(place.host, place.port));
+  grpc::ServerBuilder builder;
+  ApplySettings(builder);
+  service.connections = builder.experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+      CredentialsOf(options.certificates));
   builder.RegisterService(&service);
   if (options.clients != nullptr) {
     builder.RegisterService(options.clients);
@@ -206,15 +213,15 @@ Result<std::unique_ptr<PeerServer>> PeerServer::Listen(const PeerServerOptions& 
     builder.SetMaxSendMessageSize(limits::kRpcMessageBytesMax);
   }
   service.server = builder.BuildAndStart();
-  if (service.server == nullptr || port == 0) {
-    return Error(ErrorCode::kUnavailable,
-                 fmt::format("cannot listen for other nodes on {}: the address is in use, or not "
-                             "one of this machine",
-                             listen));
+  if (service.server == nullptr) {
+    return Error(ErrorCode::kInternal,
+                 fmt::format("gRPC cannot start a server for other nodes on {}", listen));
   }
   // With port 0, only now is it known by which address other nodes reach this one.
-  server->address_ = fmt::format("{}:{}", listen.substr(0, listen.rfind(':')), port);
+  server->address_ =
+      fmt::format("{}:{}", listen.substr(0, listen.rfind(':')), service.acceptor->port());
   service.address = server->address_;
+  service.Accept();
   return server;
 }
 
@@ -240,6 +247,14 @@ void PeerServer::StopAnswering() { service_->StopAnswering(); }
 void PeerServer::RefuseWaiting() { service_->RefuseWaiting(); }
 
 PeerServer::~PeerServer() = default;
+
+void PeerServer::Service::Accept() {
+  acceptor->Start([this](UniqueFd fd) {
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+    connection.fd = fd.Release();
+    connections->HandleNewConnection(&connection);
+  });
+}
 
 void PeerServer::Service::BeginServing(std::unique_ptr<Serving> begun) {
   std::vector<HeldHello> waiting;
@@ -278,6 +293,7 @@ void PeerServer::Service::StopAnswering() {
   for (const HeldHello& hello : waiting) {
     hello.reactor->Finish(grpc::Status(grpc::StatusCode::UNAVAILABLE, "the node is shutting down"));
   }
+  if (acceptor) acceptor->Stop();
   // Cancels all calls; returns when gRPC is done with them.
   // A deadline in the past ends them at once: who asked goes on with a substitute.
   if (server) server->Shutdown(gpr_inf_past(GPR_CLOCK_MONOTONIC));

@@ -137,6 +137,27 @@ TEST_F(ProbeOverGrpcTest, ANodeAnswersAndRefutesWhatIsSaidOfIt) {
   EXPECT_EQ(answer->gossip.incarnation, 5U);
 }
 
+// Ranks in news become indexes. A node that has joined has a link of its own rank, too.
+TEST_F(ProbeOverGrpcTest, NewsOfANodeThatTheJobDoesNotHaveAreRefused) {
+  Start(/*has_prober=*/true);
+  const auto peers = GrpcPeers::Create(
+      {.identity = PeerRig::AskingIdentity(),
+       .addresses = {{NodeRank(0), "127.0.0.1:1"}, {PeerRig::kNode, rig_->address()}},
+       .self = NodeRank(0)},
+      rig_->rig().clock());
+  ASSERT_TRUE(peers.has_value()) << peers.error().ToString();
+  std::promise<Result<probe::ProbeTransport::Answer>> outcome;
+  // The node that answers belongs to a job of three nodes.
+  (*peers)->Probe(PeerRig::kNode, {}, {.news = {{NodeRank(2), NodeState::kSuspected, 4}}},
+                  rig_->rig().clock().NowNs() + 20'000'000'000,
+                  [&outcome](const Result<probe::ProbeTransport::Answer>& answer) {
+                    outcome.set_value(answer);
+                  });
+  const auto answer = outcome.get_future().get();
+  ASSERT_FALSE(answer.has_value()) << "with " << answer->gossip.news.size() << " pieces of news";
+  EXPECT_EQ(answer.error().code(), ErrorCode::kInvalidArgument) << answer.error().ToString();
+}
+
 TEST_F(ProbeOverGrpcTest, ANodeTellsThatItDoesNotReachAnother) {
   Start(/*has_prober=*/true);
   const auto answer = Probe(NodeRank(0), {});

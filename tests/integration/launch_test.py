@@ -241,6 +241,21 @@ class LaunchTest(LaunchRig):
             launch.terminate()
             self.assertEqual(launch.wait(60), 9)
 
+    def test_a_daemon_without_other_nodes_forgets_the_secret(self):
+        for options in ([], ["--set", "nodes.rendezvous=directory:%s/rendezvous" % self.folder,
+                             "--node-rank", "0", "--node-count", "1"]):
+            with self.subTest(options=options):
+                mark = self.folder / ("mark%d" % len(self.started))
+                launch = self.start_with_secret(["sh", "-c", WAITING.format(mark)], options,
+                                                64 * "5a" + "\n")
+                eventually(mark.exists, "the command")
+                [daemon] = self.daemon_pids()
+                environment = pathlib.Path("/proc/%d/environ" % daemon).read_bytes()
+                self.assertIn(b"FOREBAY_JOB_SECRET=", environment)
+                self.assertNotIn(b"5a5a", environment)
+                launch.terminate()
+                self.assertEqual(launch.wait(60), 9, self.errors())
+
     def test_without_a_secret_at_the_descriptor_nothing_is_started(self):
         for number, reason in (("0", "there is no secret"), ("77", "Bad file descriptor"),
                                ("-1", "--secret-fd")):

@@ -28,7 +28,8 @@ class LoneProber {
 
   io::SteadyClock clock_;
   plan::Membership nodes_{PeerRig::kNode, {{.rank = NodeRank(0), .weight = 1, .identity = 1},
-                                           {.rank = NodeRank(1), .weight = 1, .identity = 2}}};
+                                           {.rank = NodeRank(1), .weight = 1, .identity = 2},
+                                           {.rank = NodeRank(2), .weight = 1, .identity = 3}}};
   NobodyAnswers nobody_;
   probe::NodeProber prober_{{.transport = nobody_,
                              .nodes = nodes_,

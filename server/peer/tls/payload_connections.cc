@@ -17,7 +17,7 @@
 #include <fmt/format.h>
 
 #include "server/io/log.h"
-#include "server/peer/tls/payload_sockets.h"
+#include "server/peer/node_sockets.h"
 
 namespace forebay::peer {
 namespace {
@@ -30,7 +30,7 @@ constexpr std::int64_t kDeafMs = 1'000;
 constexpr std::int64_t kRoomMs = 100;
 constexpr std::int64_t kSayMs = 60'000;
 // A payload by which a connection is tried is waited for so long, somewhat longer than a connection
-// that brings nothing lives (SetPayloadOptions).
+// that brings nothing lives (SetConnectionOptions).
 constexpr std::int64_t kTrialMs = 20'000;
 constexpr std::int64_t kPausesPerTrial = 4;
 constexpr std::int64_t kWaitMsMax = 60'000;
@@ -398,7 +398,7 @@ void PayloadConnections::WorkOn(int fd) {
 void PayloadConnections::NoteProgress(int fd, Open& open, bool was_open) {
   if (!was_open && open.connection->is_open()) {
     handshakes_.Remove(fd);
-    SetPayloadOptions(fd);
+    SetConnectionOptions(fd);
   }
   if (open.outgoing == nullptr || !open.connection->is_open()) return;
   const bool has_carried = open.outgoing->has_carried();

@@ -1,4 +1,5 @@
-// The sockets of connections for bytes of rows. None of them blocks.
+// The TCP sockets between nodes: those of gRPC that are accepted, and those for bytes of rows. None
+// of them blocks.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +28,8 @@ Result<ListeningSocket> ListenAt(const ListeningPlace& place);
 // are not resolved, because that may block.
 Result<UniqueFd> BeginToConnect(const std::string& host, std::uint16_t port);
 
-// Sends at once what is written, and notices as early as gRPC a node that is gone without a word.
-void SetPayloadOptions(int fd);
+// Sends at once what is written, and notices as early as gRPC's keepalive a node that is gone
+// without a word.
+void SetConnectionOptions(int fd);
 
 }  // namespace forebay::peer

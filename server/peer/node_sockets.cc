@@ -1,5 +1,5 @@
 // Addresses of both families are parsed by getaddrinfo, which is told that they are numbers.
-#include "server/peer/tls/payload_sockets.h"
+#include "server/peer/node_sockets.h"
 
 #include <netdb.h>
 #include <netinet/in.h>
@@ -61,7 +61,7 @@ Result<ListeningSocket> ListenAt(const ListeningPlace& place) {
     error = errno;
   }
   return Error(ErrorCode::kUnavailable,
-               fmt::format("cannot listen for bytes of rows on {}, ports {} to {}: {}", place.host,
+               fmt::format("cannot listen for other nodes on {}, ports {} to {}: {}", place.host,
                            place.first_port, place.last_port,
                            Error::FromErrno(error, "bind").message()));
 }
@@ -73,7 +73,7 @@ Result<UniqueFd> BeginToConnect(const std::string& host, std::uint16_t port) {
   }
   UniqueFd socket = MakeSocket(*address);
   if (!socket.valid()) return Error::FromErrno(errno, "socket");
-  SetPayloadOptions(socket.get());
+  SetConnectionOptions(socket.get());
   if (::connect(socket.get(), address->ai_addr, address->ai_addrlen) != 0 &&
       errno != EINPROGRESS) {
     return Error::FromErrno(errno, "connect");
@@ -81,7 +81,7 @@ Result<UniqueFd> BeginToConnect(const std::string& host, std::uint16_t port) {
   return socket;
 }
 
-void SetPayloadOptions(int fd) {
+void SetConnectionOptions(int fd) {
   constexpr int kMsPerS = 1'000;
   SetOption(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   SetOption(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
