@@ -175,7 +175,7 @@ TEST_F(FinishedOverGrpcTest, ANodeOfAnotherLaunchIsNotBelieved) {
 TEST_F(FinishedOverGrpcTest, ARankThatDoesNotExistIsRefused) {
   v1::PingRequest request;
   request.mutable_sender()->set_identity(DigestOf(PeerRig::AskingIdentity()));
-  request.mutable_sender()->set_node(kNodes);
+  request.mutable_sender()->set_node(LoneProber::kNodes);
   v1::PingReply reply;
   const auto stub = v1::Peer::NewStub(ConnectionTo(rig_->address(), {}));
   grpc::ClientContext context;

@@ -1,7 +1,8 @@
-// LoneProber: the prober of PeerRig's node, in a job of two nodes of which it cannot probe the
-// other one. Part of forebay::peer_testing.
+// LoneProber: the prober of PeerRig's node, in a job of three nodes of which it cannot probe the
+// other ones. Part of forebay::peer_testing.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -14,6 +15,8 @@ namespace forebay::peer {
 
 class LoneProber {
  public:
+  static constexpr std::uint32_t kNodes = 3;  // of its job
+
   probe::NodeProber& prober() { return prober_; }
 
  private:
