@@ -2,11 +2,13 @@
 // them, and refuses requests that do not fit its catalog.
 #include "server/fetch/local_rows.h"
 
+#include <array>
 #include <cstring>
 #include <future>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -16,6 +18,7 @@
 #include "server/catalog/testing/catalog_test_fixture.h"
 #include "server/catalog/testing/record_text.h"
 #include "server/io/testing/io_test_fixture.h"
+#include "server/io/testing/manual_clock.h"
 #include "server/io/testing/memory_backend.h"
 #include "server/stage/testing/stage_rig.h"
 #include "server/tier/ssd/segment_format.h"
@@ -121,6 +124,8 @@ class LocalRowsTest : public ::testing::Test {
 
   const std::vector<std::byte> file_;
   io::MemoryBackend memory_;
+  io::ManualClock caps_clock_;
+  stage::GfsThrottle throttle_{caps_clock_};  // without caps, unless a test begins it
   stage::StageRig rig_{memory_, ""};
   plan::Membership nodes_;
   std::optional<Fetcher> fetcher_;
@@ -251,6 +256,44 @@ TEST_F(LocalRowsTest, WhileCallsToTheGfsWaitForACapARequestSaysThatItWaits) {
   EXPECT_TRUE(says_that_it_waits());
   has_waiters = false;
   EXPECT_FALSE(says_that_it_waits());
+}
+
+// One of the two workers reads a piece, which the GFS does not answer. The other one waits for the
+// only request that may be in flight. So a further request finds no worker.
+TEST_F(LocalRowsTest, RowsInRamAreFoundWhileAllWorkersWaitForTheCapOnRequests) {
+  throttle_.Begin({.requests = 1, .node_requests_max = 8});
+  StartAndStage({.ram_bytes = 384 << 10, .has_request_cap = true, .throttle = &throttle_});
+  LocalRows local(LocalRowsParts{.stager = rig_.stager(),
+                                 .fetcher = *fetcher_,
+                                 .decoded = decoded_,
+                                 .executor = *executor_,
+                                 .clock = rig_.clock(),
+                                 .has_gfs_waiters = [this] { return throttle_.HasWaiters(); }});
+  const std::uint64_t without_home =
+      rig_.dataset().ExtentsWithoutHome().at(0).value() * (65'000 / kRecordBytes);
+  const auto begin = [&](std::uint64_t sample, bool& waits) {
+    const auto outcome = std::make_shared<std::promise<bool>>();
+    local.Find(rig_.dataset(),
+               {.fingerprint = fingerprint_,
+                .rows = {{.sample = SampleId(sample), .field = FieldId(0), .memory = {}}},
+                .waits = [&waits] { waits = true; }},
+               [outcome](const Outcome& found) { outcome->set_value(found.has_value()); });
+    return outcome->get_future();
+  };
+  std::array<bool, 4> waits = {};
+  EXPECT_TRUE(begin(without_home, waits[0]).get()) << "from now on it is read in pieces";
+  rig_.gfs_faults.Arm({.kind = io::FaultKind::kStall, .call = io::IoCall::kRead});
+  auto stalled = begin(without_home, waits[1]);
+  while (rig_.gfs_faults.candidates_seen() == 0) std::this_thread::yield();
+  auto waiting = begin(without_home + 1, waits[2]);
+  while (throttle_.WaitingThreads(0).empty()) std::this_thread::yield();
+  auto in_ram = begin(0, waits[3]);
+  EXPECT_TRUE(waits[3]) << "it says so, and is not taken for late";
+  FOREBAY_EXPECT_OK(executor_->AdjustTo(throttle_.WaitingThreads(0)));
+  EXPECT_TRUE(in_ram.get());
+  rig_.gfs_faults.ReleaseStalls();
+  EXPECT_TRUE(stalled.get());
+  EXPECT_TRUE(waiting.get());
 }
 
 TEST_F(LocalRowsTest, ANodeWithAnotherCatalogIsRefused) {

@@ -36,6 +36,23 @@ GfsThrottle::Caller::~Caller() {
   throttle_->callers_.erase(std::this_thread::get_id());
 }
 
+GfsThrottle::RequestWait::RequestWait(GfsThrottle* throttle)
+    : throttle_(throttle != nullptr && throttle->are_requests_capped_ ? throttle : nullptr) {
+  if (throttle_ == nullptr) return;
+  const MutexLock lock(throttle_->mutex_);
+  const std::int64_t since_ns = throttle_->WaitsSinceNs();
+  FOREBAY_CHECK(
+      throttle_->request_waits_.try_emplace(std::this_thread::get_id(), since_ns).second);
+}
+
+GfsThrottle::RequestWait::~RequestWait() {
+  if (throttle_ == nullptr) return;
+  const MutexLock lock(throttle_->mutex_);
+  const auto wait = throttle_->request_waits_.find(std::this_thread::get_id());
+  throttle_->NoteWaited(wait->second);
+  throttle_->request_waits_.erase(wait);
+}
+
 void GfsThrottle::Begin(const CapShareOptions& options) {
   const MutexLock lock(mutex_);
   FOREBAY_CHECK(!share_);
@@ -44,12 +61,23 @@ void GfsThrottle::Begin(const CapShareOptions& options) {
   are_requests_capped_ = share_->requests().IsCapped();
 }
 
+std::int64_t GfsThrottle::WaitsSinceNs() const {
+  const auto caller = callers_.find(std::this_thread::get_id());
+  return clock_.NowNs() - (caller == callers_.end() ? 0 : caller->second.waited_ns);
+}
+
+void GfsThrottle::NoteWaited(std::int64_t since_ns) {
+  const auto caller = callers_.find(std::this_thread::get_id());
+  if (caller != callers_.end()) caller->second.waited_ns = clock_.NowNs() - since_ns;
+}
+
 GfsThrottle::Waiter GfsThrottle::WaiterOfThread(Cap cap) const {
-  Waiter waiter{.cap = cap, .thread = std::this_thread::get_id()};
-  waiter.since_ns = waiter.counted_ns = clock_.NowNs();
+  Waiter waiter{.cap = cap,
+                .thread = std::this_thread::get_id(),
+                .since_ns = WaitsSinceNs(),
+                .counted_ns = clock_.NowNs()};
   if (const auto found = callers_.find(waiter.thread); found != callers_.end()) {
     waiter.priority = found->second.priority;
-    waiter.since_ns -= found->second.waited_ns;
   }
   return waiter;
 }
@@ -126,10 +154,8 @@ Status GfsThrottle::AwaitTurn(Cap cap, double amount, GfsCalls::Call* under_way)
       turn.WaitFor(mutex_, std::chrono::nanoseconds(wait_ns));
     }
     if (under_way != nullptr) under_way->GoOn();
-    const std::int64_t now_ns = clock_.NowNs();
-    CountWait(waiter, now_ns);
-    const auto caller = callers_.find(waiter.thread);
-    if (caller != callers_.end()) caller->second.waited_ns = now_ns - waiter.since_ns;
+    CountWait(waiter, clock_.NowNs());
+    NoteWaited(waiter.since_ns);
     waiters_.erase(number);
   }
   if (!stopping_) return {};
@@ -181,7 +207,7 @@ void GfsThrottle::Stop() {
 bool GfsThrottle::HasWaiters() const {
   if (!IsAnyCapped()) return false;
   const MutexLock lock(mutex_);
-  return !waiters_.empty();
+  return !waiters_.empty() || !request_waits_.empty();
 }
 
 std::vector<std::thread::id> GfsThrottle::WaitingThreads(std::int64_t longer_than_ns) const {
@@ -190,6 +216,9 @@ std::vector<std::thread::id> GfsThrottle::WaitingThreads(std::int64_t longer_tha
   std::vector<std::thread::id> threads;
   for (const auto& [number, waiter] : waiters_) {
     if (waiter.since_ns <= before_ns) threads.push_back(waiter.thread);
+  }
+  for (const auto& [thread, since_ns] : request_waits_) {
+    if (since_ns <= before_ns) threads.push_back(thread);
   }
   // Many short waits hold up what is behind a thread as much as a long one.
   for (const auto& [thread, caller] : callers_) {

@@ -49,6 +49,19 @@ class GfsThrottle {
    private:
     GfsThrottle* const throttle_;  // null: without effect
   };
+  // While it exists, its thread counts as one that waits: RequestGate has one for each thread that
+  // waits there for a request. One for a thread at a time; `throttle` is borrowed. Without effect
+  // if that is null, or requests are not capped.
+  class RequestWait {
+   public:
+    explicit RequestWait(GfsThrottle* throttle);
+    ~RequestWait();
+    RequestWait(const RequestWait&) = delete;
+    RequestWait& operator=(const RequestWait&) = delete;
+
+   private:
+    GfsThrottle* const throttle_;  // null: without effect
+  };
 
   bool IsCapped(Cap cap) const {
     return is_capped_[static_cast<std::size_t>(cap)].load(std::memory_order_relaxed);
@@ -67,7 +80,7 @@ class GfsThrottle {
   void EndRequest();
   // From now on nothing waits. The cap on requests in flight still holds.
   void Stop();
-  // Whether any call waits now.
+  // Whether any call, or any RequestWait, waits now.
   bool HasWaiters() const;
   // Threads that have waited for longer than this: in a wait that goes on, or in all waits of their
   // Caller together, while that exists.
@@ -98,8 +111,14 @@ class GfsThrottle {
   };
   using Waiters = std::map<std::uint64_t, Waiter>;  // by time of arrival
 
-  bool IsAnyCapped() const { return IsCapped(Cap::kBytes) || IsCapped(Cap::kOpens); }
-  // A waiter of this thread. Earlier waits of its Caller count as if they had ended just now.
+  bool IsAnyCapped() const {
+    return IsCapped(Cap::kBytes) || IsCapped(Cap::kOpens) || are_requests_capped_;
+  }
+  // Since when a wait of this thread that begins now counts. Earlier waits of its Caller count as
+  // if they had ended just now.
+  std::int64_t WaitsSinceNs() const FOREBAY_REQUIRES(mutex_);
+  // A wait of this thread, which counts since `since_ns`, has ended.
+  void NoteWaited(std::int64_t since_ns) FOREBAY_REQUIRES(mutex_);
   Waiter WaiterOfThread(Cap cap) const FOREBAY_REQUIRES(mutex_);
   // The smallest value goes first.
   std::pair<std::uint64_t, std::uint64_t> OrderOf(const Waiter& waiter, std::uint64_t number) const
@@ -125,6 +144,8 @@ class GfsThrottle {
   bool stopping_ FOREBAY_GUARDED_BY(mutex_) = false;
   std::unordered_map<std::thread::id, CallerState> callers_ FOREBAY_GUARDED_BY(mutex_);
   Waiters waiters_ FOREBAY_GUARDED_BY(mutex_);
+  // Threads with a RequestWait, and since when that counts.
+  std::unordered_map<std::thread::id, std::int64_t> request_waits_ FOREBAY_GUARDED_BY(mutex_);
   std::uint64_t next_number_ FOREBAY_GUARDED_BY(mutex_) = 0;
   std::array<std::uint64_t, kCaps.size()> turns_ FOREBAY_GUARDED_BY(mutex_) = {};  // by Cap
 };

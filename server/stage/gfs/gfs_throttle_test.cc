@@ -207,6 +207,40 @@ TEST(GfsThrottleTest, ShortWaitsOfOneCallerAreAddedUp) {
   EXPECT_THAT(throttle.WaitingThreads(0), IsEmpty());
 }
 
+TEST(GfsThrottleTest, WaitsForRequestsCountWithTheOtherWaitsOfTheirCaller) {
+  io::ManualClock clock;
+  GfsThrottle throttle(clock);
+  throttle.Begin({.requests = 1, .node_requests_max = 1});
+  const auto self = std::this_thread::get_id();
+  {
+    const Priority priority(1);
+    const GfsThrottle::Caller caller(&throttle, priority);
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_FALSE(throttle.HasWaiters());
+      EXPECT_THAT(throttle.WaitingThreads(kSecond), IsEmpty());
+      const GfsThrottle::RequestWait wait(&throttle);
+      EXPECT_TRUE(throttle.HasWaiters());
+      clock.AdvanceNs(400 * kMs);
+      EXPECT_EQ(throttle.WaitingThreads(kSecond).size(), i == 2 ? 1U : 0U);
+    }
+    EXPECT_FALSE(throttle.HasWaiters());
+    EXPECT_THAT(throttle.WaitingThreads(kSecond), ElementsAre(self)) << "while it has its Caller";
+    const GfsThrottle::RequestWait wait(&throttle);
+    EXPECT_THAT(throttle.WaitingThreads(kSecond), ElementsAre(self)) << "named once";
+  }
+  EXPECT_THAT(throttle.WaitingThreads(0), IsEmpty());
+}
+
+TEST(GfsThrottleTest, WithoutACapOnRequestsNoThreadCountsAsOneThatWaitsForThem) {
+  io::ManualClock clock;
+  GfsThrottle throttle(clock);
+  throttle.Begin(Capped(1000, 10));
+  const GfsThrottle::RequestWait wait(&throttle);
+  const GfsThrottle::RequestWait without(nullptr);
+  EXPECT_FALSE(throttle.HasWaiters());
+  EXPECT_THAT(throttle.WaitingThreads(0), IsEmpty());
+}
+
 // Directories and files of the GFS in memory.
 class ThrottledBackendTest : public testing::Test {
  protected:

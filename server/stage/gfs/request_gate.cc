@@ -94,6 +94,8 @@ RequestGate::Permit RequestGate::Acquire(const Priority& priority, Group group) 
   const MutexLock lock(mutex_);
   std::optional<Permit> permit = TryTakeLocked(priority, group);
   if (!permit) {
+    // With a cap no place is lent, so this wait may last as long as the GFS does not answer others.
+    const GfsThrottle::RequestWait wait(caps_);
     waiting_.push_back(
         {.priority = &priority, .group = group, .thread = std::this_thread::get_id()});
     while (!(permit = TryTakeLocked(priority, group))) {

@@ -57,6 +57,28 @@ TEST(RequestGate, TheShareOfTheJobsCapCountsToo) {
   EXPECT_FALSE(gate.TryAcquire(priority, kObject));
 }
 
+// Nothing says when the GFS answers the request that has the share of the node.
+TEST(RequestGate, AThreadThatWaitsForTheJobsCapIsNamed) {
+  constexpr std::int64_t kSecond = 1'000'000'000;
+  io::ManualClock clock;
+  GfsThrottle caps(clock);
+  caps.Begin({.requests = 1, .node_requests_max = 3});
+  RequestGate gate(3, clock, /*lent_max=*/0, &caps);
+  const Priority priority = 5;
+  const RequestGate::Permit under_way = gate.Acquire(priority, kObject);
+  EXPECT_FALSE(caps.HasWaiters());
+  std::jthread waiter([&] { gate.Release(gate.Acquire(priority, kOther)); });
+  while (gate.waiting() == 0) std::this_thread::yield();
+  EXPECT_TRUE(caps.HasWaiters());
+  EXPECT_TRUE(caps.WaitingThreads(kSecond).empty());
+  clock.AdvanceNs(kSecond);
+  EXPECT_EQ(caps.WaitingThreads(kSecond), std::vector{waiter.get_id()});
+  gate.Release(under_way);
+  waiter.join();
+  EXPECT_FALSE(caps.HasWaiters());
+  EXPECT_TRUE(caps.WaitingThreads(0).empty());
+}
+
 TEST(RequestGate, LendsThePlacesOfRequestsThatGoOnForTooLong) {
   io::ManualClock clock;
   RequestGate gate(2, clock);

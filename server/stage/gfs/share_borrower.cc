@@ -9,17 +9,23 @@
 namespace forebay::stage {
 namespace {
 
-// A later answer is of little use: loans and leases count from the moment at which they were asked
-// for.
-constexpr std::int64_t kAnswerNs = 1'000'000'000;
+// The caller may be a little early with its second, and may call for other reasons. An answer that
+// comes after this time is not awaited: then the node is asked again, and loans and leases count
+// from the moment at which they were asked for.
+constexpr std::int64_t kPeriodNs = 950'000'000;
 
 }  // namespace
 
+// No node is asked while it may still answer what it was asked before. Otherwise a node in need
+// would ask ever more nodes, and drop the answers of those that it has asked again meanwhile.
 void ShareBorrower::Tick() {
+  const std::int64_t now_ns = clock_.NowNs();
+  if (now_ns < next_ns_) return;
+  next_ns_ = now_ns + kPeriodNs;
   const auto lives = [this](NodeRank node) { return nodes_.Lives(node); };
   for (const CapShare::Ask& ask : throttle_.Tick(lives)) {
     const std::int64_t asked_ns = clock_.NowNs();
-    source_.Borrow(ask.node, ask.ask, asked_ns + kAnswerNs,
+    source_.Borrow(ask.node, ask.ask, next_ns_,
                    [&throttle = throttle_, ask, asked_ns](const Result<ShareAnswer>& answer) {
                      if (!answer.has_value()) return;
                      throttle.Answered(ask.node, ask.ask, *answer, asked_ns);

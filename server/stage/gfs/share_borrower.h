@@ -3,6 +3,8 @@
 // CapShare decides whom it asks, and for what.
 #pragma once
 
+#include <cstdint>
+
 #include "server/io/clock.h"
 #include "server/plan/membership.h"
 #include "server/stage/gfs/gfs_throttle.h"
@@ -17,7 +19,7 @@ class ShareBorrower {
                 io::Clock& clock)
       : throttle_(throttle), source_(source), nodes_(nodes), clock_(clock) {}
 
-  // Call about once a second. Does not wait for answers.
+  // Call about once a second; without effect if it is called sooner. Does not wait for answers.
   void Tick();
 
  private:
@@ -27,6 +29,7 @@ class ShareBorrower {
   ShareSource& source_;
   const plan::Membership& nodes_;
   io::Clock& clock_;
+  std::int64_t next_ns_ = 0;  // before this time, Tick does nothing
   CapShare::Held held_;     // as the log says it
   bool has_lost_ = false;   // likewise: its own share
 };

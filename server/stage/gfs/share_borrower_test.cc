@@ -2,11 +2,13 @@
 // witnesses, takes that of a lost node, and logs what it loses and takes.
 #include "server/stage/gfs/share_borrower.h"
 
+#include <deque>
 #include <memory>
 #include <set>
 #include <sstream>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -85,6 +87,94 @@ TEST(ShareBorrowerTest, ANodeWhoseCallsWaitBorrowsFromOneThatIsIdle) {
   EXPECT_EQ(source.asked.size(), before);
   EXPECT_EQ(throttle.figures(Cap::kOpens).rate, 25);
   throttle.Stop();
+}
+
+// Nodes that lend one request each, and take almost as long as they may to say so.
+class SlowLenders final : public ShareSource {
+ public:
+  static constexpr std::int64_t kAnswerNs = 900 * kMs;
+  explicit SlowLenders(io::Clock& clock) : clock_(clock) {}
+  void Borrow(NodeRank, const ShareAsk& ask, std::int64_t deadline_ns,
+              Answered answered) override {
+    if (ask.requests.wanted == 0) return;  // of a lease
+    ++loans;
+    EXPECT_GE(deadline_ns, clock_.NowNs() + kAnswerNs);
+    asked_.push_back({clock_.NowNs(), std::move(answered)});
+  }
+  void AnswerWhatIsDue() {
+    for (; !asked_.empty() && clock_.NowNs() - asked_.front().first >= kAnswerNs;
+         asked_.pop_front()) {
+      if (answers) asked_.front().second(ShareAnswer{.requests = 1});
+    }
+  }
+  std::size_t loans = 0;  // that were asked for
+  bool answers = true;
+
+ private:
+  io::Clock& clock_;
+  std::deque<std::pair<std::int64_t, Answered>> asked_;
+};
+
+class ImpatientBorrowerTest : public testing::Test {
+ protected:
+  static constexpr std::uint32_t kNodes = 40;
+  ImpatientBorrowerTest() {
+    throttle_.Begin({.requests = 2 * kNodes, .node_requests_max = 8, .node_count = kNodes});
+    // Without a lease it has one of its two requests.
+    EXPECT_TRUE(throttle_.TryBeginRequest(0));
+  }
+  static std::vector<plan::Node> Nodes() {
+    std::vector<plan::Node> nodes;
+    for (std::uint32_t i = 0; i < kNodes; ++i) {
+      nodes.push_back({.rank = NodeRank(i), .weight = 1, .identity = i + 1});
+    }
+    return nodes;
+  }
+  // As when the daemon is woken again and again.
+  void PassWithManyTicks(std::int64_t ns) {
+    for (std::int64_t passed = 0; passed < ns; passed += 5 * kMs) {
+      borrower_.Tick();
+      clock_.AdvanceNs(5 * kMs);
+      lenders_.AnswerWhatIsDue();
+    }
+  }
+  io::ManualClock clock_;
+  GfsThrottle throttle_{clock_};
+  plan::Membership nodes_{NodeRank(0), Nodes()};
+  SlowLenders lenders_{clock_};
+  ShareBorrower borrower_{throttle_, lenders_, nodes_, clock_};
+};
+
+TEST_F(ImpatientBorrowerTest, HoweverOftenItIsCalledItAsksOnceASecond) {
+  EXPECT_FALSE(throttle_.TryBeginRequest(0));
+  lenders_.answers = false;
+  clock_.AdvanceNs(kSecond);
+  for (std::size_t second = 1; second <= 2; ++second) {
+    PassWithManyTicks(950 * kMs);
+    EXPECT_EQ(lenders_.loans, second * RequestShare::kLoansMax);
+  }
+}
+
+TEST_F(ImpatientBorrowerTest, HoweverOftenItIsCalledSlowAnswersCount) {
+  EXPECT_FALSE(throttle_.TryBeginRequest(0));
+  clock_.AdvanceNs(kSecond);
+  // At first, and when the loans are renewed, of which none lapses.
+  for (int second = 0; second < 5; ++second) {
+    PassWithManyTicks(900 * kMs);
+    EXPECT_EQ(throttle_.request_figures().borrowed, 7U);
+    while (throttle_.TryBeginRequest(0)) {
+    }
+    PassWithManyTicks(50 * kMs);
+  }
+}
+
+TEST_F(ImpatientBorrowerTest, HoweverOftenItIsCalledWhatANodeUsedCountsForSeconds) {
+  throttle_.EndRequest();
+  clock_.AdvanceNs(kSecond);
+  PassWithManyTicks(950 * kMs);
+  EXPECT_EQ(throttle_.request_figures().recent, 1U);
+  const ShareAsk ask{.requests = {.wanted = 1}};
+  EXPECT_EQ(throttle_.Answer(NodeRank(1), ask).requests, 0U) << "it may need all of them again";
 }
 
 // Two of three nodes, of which each grants what it is asked for, or does not answer.

@@ -46,6 +46,7 @@ Status StageRig::Start(const DatasetOptions& dataset, const RigOptions& options)
                                                    .store = store_.get(),
                                                    .cache = *cache_,
                                                    .clock = clock_,
+                                                   .throttle = options.throttle,
                                                    .next_use = next_use,
                                                    .upcoming = options.upcoming,
                                                    .nodes = options.nodes,

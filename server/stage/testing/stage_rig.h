@@ -33,6 +33,7 @@ struct RigOptions {
   std::string ssd_folder = "/ssd";  // beneath the rig's folder
   tier::NextUse next_use = nullptr;  // null: nothing is needed any more
   // See StagerParts; borrowed.
+  GfsThrottle* throttle = nullptr;
   UpcomingReads* upcoming = nullptr;
   plan::Membership* nodes = nullptr;
   ExtentSource* peers = nullptr;
