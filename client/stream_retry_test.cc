@@ -258,7 +258,9 @@ TEST(StreamRetryTest, ATransformHooksErrorIsFinalWhateverItsCode) {
     const auto batch = stream->Next();
     ASSERT_FALSE(batch.has_value());
     EXPECT_THAT(batch.error().message(), HasSubstr("the hook's own server"));
+    EXPECT_EQ(batch.error().code(), ErrorCode::kInternal) << "nothing is gained by trying again";
   }
+  EXPECT_EQ(stream->Finish().error().code(), ErrorCode::kInternal);
   EXPECT_EQ(daemon.counters.batches, 1U);
   EXPECT_GT(calls, 0);
 }

@@ -342,6 +342,8 @@ Result<StreamCore::Outcome> StreamCore::WaitNamed(const BatchName& name, Deadlin
     return Stop();
   }
   if (ended_) {
+    // If the caller does not come back for it, its answer is given back.
+    if (batch != nullptr) batch->abandoned = true;
     outcome.waited = Waited::kCallEnded;
     return outcome;
   }
@@ -469,7 +471,15 @@ void StreamCore::OnTransformed(const Batch::State* state, Status status) {
     if (batch == nullptr) return;
     batch->phase = status ? Phase::kReady : Phase::kFailed;
     batch->is_hooks_error = !status;
-    if (!status) batch->error = std::move(status.error());
+    if (status) {
+      // Ready.
+    } else if (status.error().retryable()) {
+      // By such a code callers, and Finish, would take it for a daemon that may come back.
+      batch->error = Error(ErrorCode::kInternal, "the transform hook has failed: " +
+                                                     status.error().ToString());
+    } else {
+      batch->error = std::move(status.error());
+    }
   }
   changed_.NotifyAll();
 }

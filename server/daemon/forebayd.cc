@@ -233,6 +233,11 @@ int Run(const DaemonArguments& arguments) {
   sigset_t signals;
   sigemptyset(&signals);
   for (const int number : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&signals, number);
+  // The kernel keeps a blocked signal also if it is ignored, as below nohup.
+  struct sigaction hangup{};
+  if (sigaction(SIGHUP, nullptr, &hangup) == 0 && hangup.sa_handler == SIG_IGN) {
+    sigdelset(&signals, SIGHUP);
+  }
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   // Batch systems warn all processes of a job by SIGUSR1 and SIGUSR2. They mean the program that
   // reads, which may still need its samples, and by default these signals end a process.

@@ -69,6 +69,19 @@ class LaunchTest(LaunchRig):
                 launch.send_signal(number)
                 self.assertEqual(launch.wait(60), 30)
 
+    def test_below_nohup_a_hangup_ends_nothing(self):
+        mark = self.folder / "mark"
+        launch = self.start(["sh", "-c", WAITING.format(mark)],
+                            preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+        eventually(mark.exists, "the command")
+        [daemon] = self.daemon_pids()
+        launch.send_signal(signal.SIGHUP)
+        os.kill(daemon, signal.SIGHUP)
+        self.assertEqual(self.daemon_pids(), [daemon])
+        launch.terminate()
+        self.assertEqual(launch.wait(60), 9)
+        self.assertNotIn("the daemon ended", self.errors())
+
     def test_a_batch_systems_warning_to_all_processes_does_not_end_the_daemon(self):
         launch = self.start_waiting()
         [daemon] = self.daemon_pids()

@@ -22,6 +22,11 @@ SignalWatch::SignalWatch() {
   for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD}) {
     sigaddset(&watched, number);
   }
+  // The kernel keeps a blocked signal also if it is ignored, as below nohup.
+  struct sigaction hangup{};
+  if (sigaction(SIGHUP, nullptr, &hangup) == 0 && hangup.sa_handler == SIG_IGN) {
+    sigdelset(&watched, SIGHUP);
+  }
   pthread_sigmask(SIG_BLOCK, &watched, &before_);
   fd_ = UniqueFd(signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK));
   FOREBAY_CHECK(fd_.valid());

@@ -106,6 +106,24 @@ TEST_F(AuditHistoryTest, ARankThatIsRestartedAloneTakesBackItsOwnBatches) {
   ExpectWhole(Audit(), 2);
 }
 
+TEST_F(AuditHistoryTest, AJobThatGoesOnWithFewerEpochsIsWhole) {
+  Log("0", {.rank = 0, .end = 6, .epochs = 4});
+  Log("1", {.rank = 1, .end = 7, .epochs = 4});
+  Log("0", {.rank = 0, .first = 4});
+  // The first run's end counts as long as one rank may have gone on to it.
+  EXPECT_EQ(Audit().code, 3);
+  Log("1", {.rank = 1, .first = 4});
+  ExpectWhole(Audit(), 2 + 3);
+}
+
+TEST_F(AuditHistoryTest, ALogThatCannotBeReadToItsEndIsAnError) {
+  Log("0", {.rank = 0});
+  logs_.push_back(".");  // a folder can be opened, and not be read
+  const ForebayRun run = Audit();
+  EXPECT_NE(run.code, 0);
+  EXPECT_THAT(run.out, AllOf(HasSubstr("cannot read the delivery log"), HasSubstr("to its end")));
+}
+
 TEST_F(AuditHistoryTest, ARankThatIsRestartedAloneInAnotherLogTakesBackItsOwnBatches) {
   Log("0", {.rank = 0});
   Log("1", {.rank = 1, .end = 6});

@@ -224,6 +224,10 @@ Status DeliveryHistory::Read(const std::string& name, std::istream& log) {
       torn = place;
     }
   }
+  // What cannot be read is not the end: the rest would look as if it had never been delivered.
+  if (log.bad()) {
+    return Error(ErrorCode::kUnavailable, "cannot read the delivery log " + name + " to its end");
+  }
   if (ends_in_header) {
     logs_ending_in_header_.push_back(name);
     return {};
@@ -504,6 +508,21 @@ void DeliveryHistory::NameUnexplained(const Group& group,
   }
 }
 
+// A job may go on with fewer epochs than it was begun with, so openings that others took something
+// back from count only if there are no others.
+std::uint64_t DeliveryHistory::EndEpochOf(const Timeline& timeline,
+                                          StepKey TakenBack::* taken_back_from) {
+  std::uint64_t of_last = 0;
+  std::uint64_t of_all = 0;
+  for (std::size_t i = 0; i < timeline.openings.size(); ++i) {
+    const std::uint64_t epochs = timeline.openings[i]->header.epochs;
+    of_all = std::max(of_all, epochs);
+    if (timeline.taken_back[i].*taken_back_from != kBehindEveryStep) continue;
+    of_last = std::max(of_last, epochs);
+  }
+  return of_last > 0 ? of_last : of_all;
+}
+
 StreamVerdict DeliveryHistory::JudgeEpochs(const Timeline& timeline,
                                            StepKey TakenBack::* taken_back_from,
                                            std::optional<StepKey> open_from) {
@@ -514,10 +533,10 @@ StreamVerdict DeliveryHistory::JudgeEpochs(const Timeline& timeline,
   // ParseHeader has checked that this plan exists.
   const StepPlan plan = *PlanOf(verdict.stream);
   std::map<std::uint64_t, EpochJudge> judges;
+  verdict.end_epoch = EndEpochOf(timeline, taken_back_from);
   StepKey start = kBehindEveryStep;
   for (std::size_t i = 0; i < group.size(); ++i) {
     start = std::min(start, timeline.places[i].first);
-    verdict.end_epoch = std::max(verdict.end_epoch, group[i]->header.epochs);
     for (const LoggedBatch& batch : group[i]->batches) {
       if (StepKey{batch.epoch, batch.step} >= timeline.taken_back[i].*taken_back_from) {
         // Consumed, then thrown away when the trainer restored an older checkpoint: not a

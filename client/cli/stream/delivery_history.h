@@ -107,6 +107,7 @@ class DeliveryHistory {
   static Timeline Arrange(const Group& group, const std::vector<OpeningPlace>& places,
                           const std::vector<std::size_t>& order);
   static StreamVerdict JudgeGroup(const Group& group, bool require_complete);
+  static std::uint64_t EndEpochOf(const Timeline& timeline, StepKey TakenBack::* taken_back_from);
   // Batches count that lie before `taken_back_from` of their opening. Without `open_from`, the last
   // epoch that was begun may be unfinished.
   static StreamVerdict JudgeEpochs(const Timeline& timeline, StepKey TakenBack::* taken_back_from,

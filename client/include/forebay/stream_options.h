@@ -54,7 +54,8 @@ struct TransformInput {
 
 // A transform hook: decoding, cropping, augmentation. It runs once per sample on worker threads of
 // the library, before Next hands the batch over, several samples at a time: it must be thread-safe.
-// An error that it returns ends the stream with that error.
+// An error that it returns ends the stream with that error; kUnavailable and kAborted, by which a
+// caller would try again, become kInternal.
 using Transform = std::function<Status(const TransformInput&)>;
 
 // Which samples a rank reads, in which order, and how they arrive. The defaults read a data set
