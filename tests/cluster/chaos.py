@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Jobs of one to four daemons under faults that are drawn at random (chaos_faults.py): kills,
-stops, damage on SSD, full disks, links that are cut, slow or lossy, machines in the place of which
-others join, restarts of the whole job with another number of nodes. After each job, what its
-readers wrote down must be every sample of every epoch exactly once, at its place in the order, with
-the right bytes.
+stops, damage on SSD, full disks, files that cannot be opened, links that are cut, slow or lossy,
+machines in the place of which others join, restarts of the whole job with another number of nodes.
+After each job, what its readers wrote down must be every sample of every epoch exactly once, at its
+place in the order, with the right bytes.
 
     chaos.py --forebayd FILE --forebay FILE --tool FILE [--seed N...]
              [--jobs N | --minutes M | --soak] [--keep FOLDER]
@@ -129,8 +129,12 @@ def draw(seed):
         kinds += ["replace node"] * 2
     if dice.random() < 0.4:
         kinds += ["restart job"] * 2
-    plan.faults = sorted((dice.uniform(0.05, 0.95) * plan.run_s, dice.choice(kinds))
-                         for _ in range(dice.choice([1, 2, 4, 6])))
+    plan.faults = [(dice.uniform(0.05, 0.95) * plan.run_s, dice.choice(kinds))
+                   for _ in range(dice.choice([1, 2, 4, 6]))]
+    # In mode global, a job of several nodes that is started then may miss one, and refuse readers.
+    if dice.random() < 0.3 and (mode != "global" or nodes == 1):
+        plan.faults.append((dice.uniform(0.05, 0.95) * plan.run_s, "no files"))
+    plan.faults.sort()
     if any(kind == "replace node" for _, kind in plan.faults):
         # The others are to read still when a node joins, after the one before it counts as dead.
         plan.suspicion_s = 1

@@ -5,6 +5,7 @@ generator, which yields the seconds until it goes on, and returns that at its en
 import contextlib
 import os
 import pathlib
+import resource
 import signal
 import subprocess
 import sys
@@ -189,6 +190,23 @@ def fill_disk(job):
     return filled > 0
 
 
+def no_files(job):
+    """A daemon can open no further file for some seconds: none of the GFS, and no connection."""
+    running = job.running(job.daemons)
+    if not running:
+        return False
+    pid = job.daemons[job.dice.choice(running)].pid
+    with contextlib.suppress(OSError):  # killed meanwhile
+        _, most = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        # With fewer, it could not wait for its sockets any more, and would end.
+        opened = len(os.listdir(f"/proc/{pid}/fd"))
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (opened, most))
+        yield job.dice.uniform(0.5, 4)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (most, most))
+        return True
+    return False
+
+
 def restart_job(job):
     job.restart()
     return True
@@ -288,6 +306,7 @@ FAULTS = {
     "drain node": drain_node,
     "damage ssd": damage_ssd,
     "full disk": fill_disk,
+    "no files": no_files,
     "restart job": restart_job,
     "partition": partition,
     "one-way partition": partition_one_way,
