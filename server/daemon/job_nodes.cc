@@ -468,48 +468,35 @@ std::string_view JobNodes::connections() const {
 }
 
 std::vector<JobNodes::View> JobNodes::Ask() {
-  // Shared with the callbacks. Each is called, after the deadline at the latest.
-  struct Round {
-    Mutex mutex;
-    CondVar changed;
-    std::size_t awaited FOREBAY_GUARDED_BY(mutex) = 0;
-    std::vector<View> views FOREBAY_GUARDED_BY(mutex);
-  };
-  const auto round = std::make_shared<Round>();
   if (!peers_) return {};
   const std::vector<rendezvous::NodeEntry> nodes = table_.All();
-  {
-    const MutexLock lock(round->mutex);
-    for (std::size_t i = 0; i < nodes.size(); ++i) {
-      const bool is_self = nodes[i].rank == membership_->self();
-      round->views.push_back(
-          {.rank = nodes[i].rank,
-           .name = nodes[i].identity.Text(),
-           .address = nodes[i].address.Text(),
-           .weight = membership_->nodes()[i].weight,
-           .is_self = is_self,
-           .received = is_self ? peer::LinkFigures() : peers_->figures(nodes[i].rank),
-           .is_left_out = !membership_->Lives(nodes[i].rank),
-           .is_leaving = departure_->IsLeaving(nodes[i].rank),
-           .is_free = nodes[i].is_free()});
-    }
-    round->awaited = nodes.size() - 1;
-  }
-  const std::int64_t began_ns = parts_.clock.NowNs();
+  std::vector<View> views;
+  StatusPings pings{.clock = parts_.clock,
+                    .nodes = {},
+                    .at_a_time = NodesAskedAtATime(parts_.config.peer_channels),
+                    .ping = [this](NodeRank node, std::int64_t deadline_ns,
+                                   StatusPings::Heard heard) {
+                      peers_->Ping(node, deadline_ns, std::move(heard));
+                    }};
   for (std::size_t i = 0; i < nodes.size(); ++i) {
-    if (nodes[i].rank == membership_->self()) continue;
-    peers_->Ping(nodes[i].rank, began_ns + limits::kNodesStatusMs * kNsPerMillisecond,
-                 [this, round, began_ns, i](Result<peer::NodeReport> report) {
-                   const MutexLock lock(round->mutex);
-                   round->views[i].answer_ns = parts_.clock.NowNs() - began_ns;
-                   round->views[i].report = std::move(report);
-                   --round->awaited;
-                   round->changed.NotifyAll();
-                 });
+    const bool is_self = nodes[i].rank == membership_->self();
+    views.push_back({.rank = nodes[i].rank,
+                     .name = nodes[i].identity.Text(),
+                     .address = nodes[i].address.Text(),
+                     .weight = membership_->nodes()[i].weight,
+                     .is_self = is_self,
+                     .received = is_self ? peer::LinkFigures() : peers_->figures(nodes[i].rank),
+                     .is_left_out = !membership_->Lives(nodes[i].rank),
+                     .is_leaving = departure_->IsLeaving(nodes[i].rank),
+                     .is_free = nodes[i].is_free()});
+    if (!is_self) pings.nodes.push_back(nodes[i].rank);
   }
-  UniqueLock lock(round->mutex);
-  while (round->awaited > 0) round->changed.Wait(round->mutex);
-  return round->views;
+  const std::vector<StatusPing> answers = PingForStatus(pings);
+  auto answer = answers.begin();
+  for (View& view : views) {
+    if (!view.is_self) view.ping = *answer++;
+  }
+  return views;
 }
 
 // All other nodes of a small job, those behind this one first; of a large job some that are chosen
