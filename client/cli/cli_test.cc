@@ -1,4 +1,5 @@
 // The commands of `forebay` against a daemon from memory, run in the test's own process.
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -178,6 +179,23 @@ TEST_F(CliTest, NodesAreShownTheSlowestFirst) {
   EXPECT_THAT(out, HasSubstr("node 3 does not answer: connection\\x0arefused\n"));
   EXPECT_THAT(out, Not(HasSubstr("wrong bytes")));
   EXPECT_THAT(out, Not(HasSubstr("predicted")));
+}
+
+TEST_F(CliTest, NodesThatWereNotAskedAreNotSaidToBeSilent) {
+  v1::NodeStatus& node = *admin_.nodes.add_nodes();
+  node.set_rank(7);
+  node.set_is_unasked(true);
+  node.set_error("the others took longer than 84 s");
+  const std::string out = Forebay(With({"status", "--nodes"})).out;
+  EXPECT_THAT(out, HasSubstr("node 7 was not asked: the others took longer than 84 s\n"));
+  EXPECT_THAT(out, Not(HasSubstr("does not answer")));
+}
+
+// A daemon of a job of 65,536 nodes asks for up to 330 s.
+TEST_F(CliTest, TheAnswersOfAllNodesOfALargeJobAreWaitedFor) {
+  const auto began = std::chrono::system_clock::now();
+  EXPECT_EQ(Forebay(With({"status", "--nodes"})).code, 0);
+  EXPECT_GT(admin_.nodes_deadline, began + std::chrono::seconds(330));
 }
 
 TEST_F(CliTest, BothViewsOfTheStatusSayHowConnectionsBetweenNodesAreProtected) {

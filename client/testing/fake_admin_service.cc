@@ -15,8 +15,9 @@ class FakeAdminService::Service final : public v1::Admin::Service {
     *reply = fake_.status;
     return grpc::Status::OK;
   }
-  grpc::Status Nodes(grpc::ServerContext*, const v1::NodesRequest*,
+  grpc::Status Nodes(grpc::ServerContext* context, const v1::NodesRequest*,
                      v1::NodesReply* reply) override {
+    fake_.nodes_deadline = context->deadline();
     *reply = fake_.nodes;
     return grpc::Status::OK;
   }

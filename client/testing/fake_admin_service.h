@@ -1,6 +1,7 @@
 // FakeAdminService: answers every admin call with what the test has put in.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -31,6 +32,7 @@ class FakeAdminService {
   std::vector<std::uint64_t> selected_ids;  // of every selection but "all"
   std::vector<std::string> known = {"fake"};
   // Seen.
+  std::chrono::system_clock::time_point nodes_deadline;  // of the last call of Nodes
   v1::StageRequest stage_request;
   v1::EvictRequest evict_request;
   v1::DrainRequest drain_request;

@@ -183,7 +183,11 @@ inline constexpr std::uint32_t kPeerChannels = 2'048;  // of gRPC, to other node
 inline constexpr std::uint32_t kPeerPayloadConnectionsMax = 256;  // for bytes of rows, that a node
                                                    // has made, and as many that it has accepted;
                                                    // beyond, gRPC brings the bytes
+inline constexpr std::size_t kNodesAskedAtATime = 256;  // of all nodes that a node asks or tells,
+                                                   // or fewer (peer.channels). If 256 of them are
+                                                   // silent, that takes one deadline more
 inline constexpr std::int64_t kNodesStatusMs = 2'000;  // `forebay status --nodes` waits for a node
+inline constexpr std::int64_t kNodesStatusMsPerNode = 5;  // so much more for all nodes together
 inline constexpr std::int64_t kFinishedPingMs = 5'000;  // a node that has finished waits so long
 inline constexpr std::int64_t kLeaveMsMax = 86'400'000;  // a node that leaves the job waits so long
                                                    // at most for those that take over from it

@@ -20,7 +20,7 @@ class AdminTarget {
  public:
   virtual ~AdminTarget() = default;
   virtual v1::StatusReply StatusNow() = 0;
-  // Blocks until all nodes have answered, for limits::kNodesStatusMs at most.
+  // Blocks until all nodes have answered, or their time is over (PingForStatus).
   virtual v1::NodesReply NodesNow() = 0;
   // The data sets of these names; all data sets if `names` is empty. If a name does not exist,
   // `unknown` is set to it and the result is empty.

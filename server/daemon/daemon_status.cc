@@ -289,13 +289,14 @@ v1::NodesReply Daemon::NodesNow() {
       node.set_predicted_local_millionths(
           PredictedLocalMillionths(datasets_.Served(), registry_->Summaries()));
     }
-    node.set_answers(view.report.has_value());
-    if (!view.report.has_value()) {
-      node.set_error(view.report.error().message());
+    node.set_answers(view.ping.report.has_value());
+    node.set_is_unasked(view.ping.is_unasked);
+    if (!view.ping.report.has_value()) {
+      node.set_error(view.ping.report.error().message());
       continue;
     }
-    const peer::NodeReport report = view.is_self ? ReportToNodes() : *view.report;
-    node.set_answer_us(static_cast<std::uint64_t>(view.answer_ns / 1000));
+    const peer::NodeReport report = view.is_self ? ReportToNodes() : *view.ping.report;
+    node.set_answer_us(static_cast<std::uint64_t>(view.ping.answer_ns / 1000));
     node.set_capacity_bytes(report.capacity_bytes);
     node.set_used_bytes(report.used_bytes);
     node.set_gfs_bytes(report.gfs_bytes);

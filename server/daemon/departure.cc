@@ -4,6 +4,7 @@
 #include "server/daemon/departure.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "server/io/log.h"
 
@@ -172,22 +173,24 @@ void Departure::TellOthers(std::int64_t now_ns) {
       if (is_awaited) awaited.push_back(node.rank);
     }
     // An answer that is under way may be newer: a further node may leave.
-    is_over_ = (awaited.empty() && round_under_way_ == 0) || now_ns >= *deadline_ns_;
+    is_over_ = (awaited.empty() && !round_.is_under_way()) || now_ns >= *deadline_ns_;
   }
   if (is_over_) LogEnd(awaited);
-  if (is_over_ || now_ns < next_round_ns_ || round_under_way_ > 0) return;
+  if (is_over_ || now_ns < next_round_ns_ || round_.is_under_way()) return;
   const std::int64_t round_ms = RoundMs(parts_.nodes);
   next_round_ns_ = now_ns + round_ms * kMsInNs;
-  const std::vector<NodeRank> others = LookForDead();
-  round_under_way_ = others.size();
+  const std::int64_t believed_ms = std::max(kBelievedMsMin, kRoundsBelieved * round_ms);
   // Also those that have taken over: they would forget that this node leaves.
-  for (const NodeRank node : others) {
-    parts_.tell(node, std::max(kBelievedMsMin, kRoundsBelieved * round_ms),
-                [this, node](const Result<peer::LeaveAnswer>& answer) {
+  std::vector<NodeRank> others = LookForDead();
+  const std::size_t count = others.size();
+  round_.Begin(count, [this, believed_ms, others = std::move(others)](
+                          std::size_t index, const CallRound::Ended& ended) {
+    parts_.tell(others[index], believed_ms,
+                [this, node = others[index], ended](const Result<peer::LeaveAnswer>& answer) {
                   NoteAnswer(node, answer);
-                  --round_under_way_;  // the last use of this object
+                  ended();
                 });
-  }
+  });
 }
 
 // A node that does not answer is asked again, until it is given up.

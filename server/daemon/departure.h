@@ -20,8 +20,10 @@
 #include <vector>
 
 #include "proto/contract/ids.h"
+#include "proto/contract/limits.h"
 #include "proto/contract/result.h"
 #include "proto/contract/thread_annotations.h"
+#include "server/daemon/call_round.h"
 #include "server/io/clock.h"
 #include "server/peer/node_report.h"
 #include "server/plan/membership.h"
@@ -41,13 +43,14 @@ struct DepartureParts {
   std::function<bool(NodeRank)> is_dead;
   // Lets the thread that calls Tick do so at once.
   std::function<void()> wake;
+  std::size_t at_a_time = limits::kNodesAskedAtATime;  // nodes that are told (CallRound)
 };
 
-// Thread-safe, but for Tick and SetTakeOver, which one thread calls. Calls of `tell` must have
-// ended before this object is destroyed.
+// Thread-safe, but for Tick, StopTelling and SetTakeOver, which one thread calls. Calls of `tell`
+// must have ended before this object is destroyed.
 class Departure {
  public:
-  explicit Departure(const DepartureParts& parts) : parts_(parts) {}
+  explicit Departure(const DepartureParts& parts) : parts_(parts), round_(parts.at_a_time) {}
 
   // How this node takes over from nodes that leave: begins to, if `begins`, and returns whether it
   // has what it has room for. Until this is called, it has nothing to take over.
@@ -68,6 +71,8 @@ class Departure {
   void Forget(NodeRank node);
   // Call it about once a second, and after `wake`.
   void Tick();
+  // Tells nobody any more (CallRound::Stop).
+  void StopTelling() { round_.Stop(); }
 
  private:
   void TakeOver(std::int64_t now_ns);
@@ -81,8 +86,8 @@ class Departure {
   const DepartureParts parts_;
   std::function<bool(bool begins)> take_over_;
   std::atomic<bool> is_over_ = false;
-  std::atomic<std::size_t> round_under_way_ = 0;  // calls of `tell` without an answer yet
   // Used by the thread of Tick.
+  CallRound round_;
   std::int64_t next_round_ns_ = 0;  // 0: no round has begun
   std::set<NodeRank> dead_;         // in the last round
   std::set<NodeRank> given_up_;     // dead in the last two rounds

@@ -199,6 +199,30 @@ TEST_F(DepartureTest, OneRoundIsUnderWayAtATime) {
   EXPECT_THAT(TickAfter(0), UnorderedElementsAre(1, 2)) << "an error is no reason to give it up";
 }
 
+TEST_F(DepartureTest, InALargeJobSomeNodesAreToldAtATime) {
+  Start(302);
+  departure_->Begin(300'000);
+  EXPECT_EQ(TickAfter(0).size(), 256U);
+  const DepartureParts::Told first = open_.front();  // a copy, because open_ grows meanwhile
+  first(Error(ErrorCode::kDeadlineExceeded, "no answer"));
+  EXPECT_EQ(told_.size(), 257U);
+  EXPECT_EQ(told_.back(), 257U);
+  for (std::size_t i = 1; i < open_.size(); ++i) {
+    const DepartureParts::Told told = open_[i];
+    told(peer::LeaveAnswer{.has_taken_over = true});
+  }
+  EXPECT_EQ(told_.size(), 301U) << "each once in the round";
+}
+
+TEST_F(DepartureTest, ADaemonThatStopsTellsNobodyAnyMore) {
+  Start(302);
+  departure_->Begin(300'000);
+  EXPECT_EQ(TickAfter(0).size(), 256U);
+  departure_->StopTelling();
+  open_.front()(Error(ErrorCode::kCancelled, "the daemon is shutting down"));
+  EXPECT_EQ(told_.size(), 256U);
+}
+
 TEST_F(DepartureTest, NodesThatStayDeadAreNotWaitedFor) {
   Start(3);
   answers_.insert_or_assign(1, true);

@@ -19,10 +19,14 @@ constexpr std::int64_t kNsOfMs = 1'000'000;
 // second.
 constexpr std::int64_t kAskMs = 1'000;
 constexpr std::int64_t kAskMsPerNode = 5;
+// So many pings in a row must have been missed by a node that does not count as dead. In a large
+// job one of thousands may come too late, and the next one comes a round later, which may be longer
+// than JobEndParts::stay_ms.
+constexpr int kMissed = 2;
 
 }  // namespace
 
-JobEnd::JobEnd(const JobEndParts& parts) : parts_(parts) {
+JobEnd::JobEnd(const JobEndParts& parts) : parts_(parts), round_(parts.at_a_time) {
   const MutexLock lock(mutex_);
   for (const NodeRank node : parts.others) others_[node] = {};
 }
@@ -43,7 +47,7 @@ void JobEnd::Hear(NodeRank node, bool has_finished) {
     Other& other = found->second;
     ++other.said;
     other.has_finished = has_finished;
-    other.silent_since_ns.reset();
+    NoteAnswerLocked(other);
   }
   SayAndWakeIfAllFinished();
 }
@@ -51,7 +55,8 @@ void JobEnd::Hear(NodeRank node, bool has_finished) {
 void JobEnd::Expect(NodeRank node) {
   const MutexLock lock(mutex_);
   Other& other = others_[node];
-  other = {.number = other.number + 1};
+  // It counts as dead until it has answered a probe. That is no loss.
+  other = {.number = other.number + 1, .is_dead = true};
 }
 
 bool JobEnd::HaveAllFinished() {
@@ -62,10 +67,13 @@ bool JobEnd::HaveAllFinished() {
 
 // A node that has said that it has finished, and does not answer, has ended. One that has not said
 // so is lost, and its readers may come. If this is wrong, the node reads from the GFS what it would
-// have got from here, unless it answers again in time: it is asked further on.
+// have got from here, unless it answers again in time: it is asked further on. Two nodes between
+// which the link is broken give each other up, although probes by way of others say that both live.
 bool JobEnd::IsAwaitedLocked(const Other& other, std::int64_t now_ns) const {
   if (!other.silent_since_ns) return !other.has_finished || !other.knows;
-  return !other.has_finished && now_ns - *other.silent_since_ns < parts_.stay_ms * kNsOfMs;
+  if (other.has_finished) return false;
+  if (!other.is_dead && other.missed < kMissed) return true;
+  return now_ns - *other.silent_since_ns < parts_.stay_ms * kNsOfMs;
 }
 
 bool JobEnd::HaveOthersFinishedLocked() const {
@@ -75,60 +83,97 @@ bool JobEnd::HaveOthersFinishedLocked() const {
   });
 }
 
+void JobEnd::NoteAnswerLocked(Other& other) {
+  other.silent_since_ns.reset();
+  other.missed = 0;
+}
+
 // While this node has not finished, it pings nobody. The time since a loss counts all the same: the
-// readers of a node that was lost long ago have come long ago.
+// readers of a node that was lost long ago have come long ago. An answer to a ping, or none, counts
+// for more than what was thought before it.
 void JobEnd::LookForDeadLocked(std::int64_t now_ns) {
   for (auto& [node, other] : others_) {
-    if (!parts_.is_dead(node)) {
-      other.silent_since_ns.reset();
-    } else if (!other.silent_since_ns) {
-      other.silent_since_ns = now_ns;
-    }
+    const bool was_dead = std::exchange(other.is_dead, parts_.is_dead(node));
+    if (other.is_dead && !was_dead && !other.silent_since_ns) other.silent_since_ns = now_ns;
+    if (!other.is_dead && other.missed == 0) other.silent_since_ns.reset();
+    const bool is_lost = other.is_dead && other.silent_since_ns && !other.has_finished;
+    if (has_finished_ && is_lost) LogLostLocked(node, other, "it counts as dead");
   }
+}
+
+// Those behind this node first, so that the nodes that finish at the same time do not all ask the
+// same ones; and those that count as dead last, because each may take a place in the round until
+// the deadline of its ping.
+std::vector<NodeRank> JobEnd::WhomToAskLocked() const {
+  std::vector<NodeRank> asked;
+  for (const auto& [node, other] : others_) {
+    if (!other.has_finished || !other.knows) asked.push_back(node);
+  }
+  std::ranges::rotate(asked, std::ranges::upper_bound(asked, parts_.self));
+  std::ranges::stable_partition(asked, [this](NodeRank node) FOREBAY_REQUIRES(mutex_) {
+    return !others_.at(node).is_dead;
+  });
+  return asked;
+}
+
+void JobEnd::Ask(NodeRank node, const CallRound::Ended& ended) {
+  Asked asked{.node = node, .number = 0, .said = 0, .has_finished = false};
+  {
+    const MutexLock lock(mutex_);
+    const Other& other = others_.at(node);
+    asked.number = other.number;
+    asked.said = other.said;
+    asked.has_finished = tells_finished_;
+  }
+  parts_.ping(node, asked.has_finished,
+              [this, asked, ended](const Result<peer::NodeReport>& heard) {
+                HeardOf(asked, heard);
+                ended();
+              });
 }
 
 void JobEnd::Tick(bool serves_client_of_lost) {
   const std::int64_t now_ns = parts_.clock.NowNs();
-  std::vector<Asked> asked;
+  std::vector<NodeRank> asked;
+  SayIfAllFinished();
   {
     const MutexLock lock(mutex_);
-    if (!has_finished_) return LookForDeadLocked(now_ns);
+    LookForDeadLocked(now_ns);
+    if (!has_finished_) return;
     const bool tells_finished = !serves_client_of_lost;
     if (tells_finished != tells_finished_) {
       tells_finished_ = tells_finished;
       for (auto& [node, other] : others_) other.knows = false;
     }
-    if (now_ns < next_round_ns_ || round_under_way_ > 0) return;
+    if (now_ns < next_round_ns_ || round_.is_under_way()) return;
     const std::int64_t round_ms =
         std::max(kAskMs, static_cast<std::int64_t>(others_.size()) * kAskMsPerNode);
     next_round_ns_ = now_ns + round_ms * kNsOfMs;
-    for (const auto& [node, other] : others_) {
-      if (other.has_finished && other.knows) continue;
-      asked.push_back({.node = node,
-                       .number = other.number,
-                       .said = other.said,
-                       .has_finished = tells_finished_});
-    }
+    asked = WhomToAskLocked();
   }
-  round_under_way_ = asked.size();
-  for (const Asked& one : asked) {
-    parts_.ping(one.node, one.has_finished, [this, one](const Result<peer::NodeReport>& heard) {
-      HeardOf(one, heard);
-      --round_under_way_;  // the last use of this object
-    });
-  }
+  const std::size_t count = asked.size();
+  round_.Begin(count, [this, asked = std::move(asked)](std::size_t index,
+                                                       const CallRound::Ended& ended) {
+    Ask(asked[index], ended);
+  });
 }
 
 void JobEnd::NoteSilentLocked(NodeRank node, Other& other, const Error& error) {
   if (!other.silent_since_ns) other.silent_since_ns = parts_.clock.NowNs();
+  ++other.missed;
+  // One that may only have been too slow is waited for all the same.
+  if (!other.has_finished && !other.is_dead && other.missed < kMissed) return;
+  LogLostLocked(node, other, error.message());
+}
+
+void JobEnd::LogLostLocked(NodeRank node, Other& other, const std::string& why) {
   if (std::exchange(other.is_logged, true)) return;
   if (other.has_finished || parts_.stay_ms == 0) {
-    log::Info("{} does not answer, so this node does not wait for it: {}", parts_.name(node),
-              error.message());
+    log::Info("{} does not answer, so this node does not wait for it: {}", parts_.name(node), why);
   } else {
     log::Info("{} does not answer, and has not said that it has finished: {}; this node stays for "
               "its readers until {} s after it was lost (nodes.lost_readers_s)",
-              parts_.name(node), error.message(), parts_.stay_ms / 1'000);
+              parts_.name(node), why, parts_.stay_ms / 1'000);
   }
 }
 
@@ -140,7 +185,7 @@ void JobEnd::HeardOf(const Asked& asked, const Result<peer::NodeReport>& heard) 
     Other& other = others_.at(asked.node);
     if (other.number != asked.number) return;
     if (heard.has_value()) {
-      other.silent_since_ns.reset();
+      NoteAnswerLocked(other);
       other.is_logged = false;
       other.knows = asked.has_finished == tells_finished_;
       // If the node has told this one something since the ping was sent, that may be newer than
@@ -153,13 +198,17 @@ void JobEnd::HeardOf(const Asked& asked, const Result<peer::NodeReport>& heard) 
   SayAndWakeIfAllFinished();
 }
 
-void JobEnd::SayAndWakeIfAllFinished() {
-  if (!HaveAllFinished()) return;
+bool JobEnd::SayIfAllFinished() {
+  if (!HaveAllFinished()) return false;
   if (!has_said_that_all_finished_.exchange(true)) {
     log::Info("all nodes have finished, or are lost; this one drains once it serves no client of a "
               "lost node");
   }
-  parts_.wake();
+  return true;
+}
+
+void JobEnd::SayAndWakeIfAllFinished() {
+  if (SayIfAllFinished()) parts_.wake();
 }
 
 }  // namespace forebay::daemon

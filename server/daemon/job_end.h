@@ -14,8 +14,10 @@
 #include <vector>
 
 #include "proto/contract/ids.h"
+#include "proto/contract/limits.h"
 #include "proto/contract/result.h"
 #include "proto/contract/thread_annotations.h"
+#include "server/daemon/call_round.h"
 #include "server/io/clock.h"
 #include "server/peer/node_report.h"
 
@@ -35,10 +37,12 @@ struct JobEndParts {
   std::function<void()> wake;
   // How long this node stays for the readers of a node that was lost before it had finished.
   std::int64_t stay_ms = 0;
+  NodeRank self = NodeRank(0);  // those behind it are asked first
+  std::size_t at_a_time = limits::kNodesAskedAtATime;  // nodes that are asked (CallRound)
 };
 
-// Thread-safe, but for Tick, which one thread calls. Calls of `ping` must have ended before this
-// object is destroyed.
+// Thread-safe, but for Tick and StopAsking, which one thread calls. Calls of `ping` must have ended
+// before this object is destroyed.
 class JobEnd {
  public:
   explicit JobEnd(const JobEndParts& parts);
@@ -56,6 +60,8 @@ class JobEnd {
   // Call it about once a second. A node that serves a client of a lost node has not finished, or
   // not any more.
   void Tick(bool serves_client_of_lost);
+  // Asks nobody any more (CallRound::Stop).
+  void StopAsking() { round_.Stop(); }
 
  private:
   struct Other {
@@ -64,13 +70,18 @@ class JobEnd {
     bool knows = false;            // it has answered since this node has last changed its mind
     std::uint64_t said = 0;        // how often it has told this node, unasked
     std::optional<std::int64_t> silent_since_ns = {};  // none: it answers
+    int missed = 0;                // pings since it has answered last
+    bool is_dead = false;          // at the last Tick
     bool is_logged = false;        // that it is silent
   };
 
   bool IsAwaitedLocked(const Other& other, std::int64_t now_ns) const FOREBAY_REQUIRES(mutex_);
   bool HaveOthersFinishedLocked() const FOREBAY_REQUIRES(mutex_);
   void LookForDeadLocked(std::int64_t now_ns) FOREBAY_REQUIRES(mutex_);
+  static void NoteAnswerLocked(Other& other);
   void NoteSilentLocked(NodeRank node, Other& other, const Error& error)
+      FOREBAY_REQUIRES(mutex_);
+  void LogLostLocked(NodeRank node, Other& other, const std::string& why)
       FOREBAY_REQUIRES(mutex_);
   struct Asked {
     NodeRank node;
@@ -78,7 +89,10 @@ class JobEnd {
     std::uint64_t said;    // likewise
     bool has_finished;     // as it is told
   };
+  std::vector<NodeRank> WhomToAskLocked() const FOREBAY_REQUIRES(mutex_);
+  void Ask(NodeRank node, const CallRound::Ended& ended);
   void HeardOf(const Asked& asked, const Result<peer::NodeReport>& heard);
+  bool SayIfAllFinished();
   void SayAndWakeIfAllFinished();
 
   const JobEndParts parts_;
@@ -86,7 +100,7 @@ class JobEnd {
   std::atomic<bool> has_said_that_all_finished_ = false;
   // Used by the thread of Tick.
   std::int64_t next_round_ns_ = 0;
-  std::atomic<std::size_t> round_under_way_ = 0;  // pings without an answer yet
+  CallRound round_;
   Mutex mutex_;
   // As the others are told: the readers of this node have ended, and no other one reads here.
   bool tells_finished_ FOREBAY_GUARDED_BY(mutex_) = false;

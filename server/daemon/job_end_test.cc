@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -16,6 +18,7 @@ namespace forebay::daemon {
 namespace {
 
 const Error kSilent(ErrorCode::kUnavailable, "no answer");
+const Error kCancelled(ErrorCode::kCancelled, "the daemon is shutting down");
 
 class JobEndTest : public ::testing::Test {
  protected:
@@ -255,6 +258,182 @@ TEST_F(JobEndTest, AnAnswerOfTheNodeThatWasInThePlaceBeforeDoesNotCount) {
     EXPECT_EQ(told_.count(NodeRank(2)), 1U);
   }
 }
+
+// Of many pings at a time, one may come too late to a node that lives. The nodes answer, and tell
+// this one so at once, but for those that are silent; node 1 still reads.
+class JobEndOfManyTest : public ::testing::TestWithParam<std::uint32_t> {
+ protected:
+  static constexpr std::int64_t kSecondNs = 1'000'000'000;
+  static constexpr NodeRank kReading{1};
+
+  void Start(std::int64_t stay_ms) {
+    std::vector<NodeRank> others;
+    for (std::uint32_t rank = 1; rank < GetParam(); ++rank) others.emplace_back(rank);
+    end_ = std::make_unique<JobEnd>(
+        JobEndParts{.clock = clock_,
+                    .others = std::move(others),
+                    .ping =
+                        [this](NodeRank to, bool, const JobEndParts::Heard& heard) {
+                          pings_of_reading_ += to == kReading ? 1 : 0;
+                          if (to == kReading && is_silent_) return heard(kSilent);
+                          heard(peer::NodeReport{.has_finished = to != kReading});
+                        },
+                    .is_dead = [this](NodeRank node) { return node == kReading && is_dead_; },
+                    .name = [](NodeRank node) { return std::to_string(node.value()); },
+                    .wake = [] {},
+                    .stay_ms = stay_ms});
+    end_->Finish();
+  }
+  void Tick() {
+    clock_.AdvanceNs(kSecondNs);
+    end_->Tick(/*serves_client_of_lost=*/false);
+  }
+  void TickUntilPinged(int times) {
+    while (pings_of_reading_ < times) Tick();
+  }
+
+  io::ManualClock clock_;
+  int pings_of_reading_ = 0;
+  bool is_silent_ = true, is_dead_ = false;
+  std::unique_ptr<JobEnd> end_;
+};
+
+TEST_P(JobEndOfManyTest, ANodeThatHasMissedOnePingAndLivesIsWaitedFor) {
+  for (const std::int64_t stay_ms : {30'000, 0}) {
+    is_silent_ = true;
+    pings_of_reading_ = 0;
+    Start(stay_ms);
+    TickUntilPinged(1);
+    is_silent_ = false;
+    for (int second = 0; second < 100; ++second) {
+      ASSERT_FALSE(end_->HaveAllFinished()) << stay_ms << ", after " << second << " s";
+      Tick();
+    }
+    EXPECT_GE(pings_of_reading_, 2);
+  }
+}
+
+TEST_P(JobEndOfManyTest, ANodeThatIsDeadIsGivenUpWhenItsReadersHaveCome) {
+  Start(/*stay_ms=*/30'000);
+  TickUntilPinged(1);
+  is_dead_ = true;
+  ::testing::internal::CaptureStdout();
+  Tick();
+  EXPECT_NE(::testing::internal::GetCapturedStdout().find("has not said that it has finished"),
+            std::string::npos);
+  for (int second = 1; second < 29; ++second) {
+    ASSERT_FALSE(end_->HaveAllFinished()) << second;
+    Tick();
+  }
+  Tick();
+  EXPECT_TRUE(end_->HaveAllFinished());
+}
+
+TEST_P(JobEndOfManyTest, ADeadNodeIsNotWaitedForWhereNoReaderCanCome) {
+  Start(/*stay_ms=*/0);
+  is_dead_ = true;
+  Tick();
+  EXPECT_TRUE(end_->HaveAllFinished());
+}
+
+// Two nodes between which the link is broken would otherwise wait for each other for ever.
+TEST_P(JobEndOfManyTest, ANodeThatMissesAllPingsIsGivenUpAlthoughItLives) {
+  Start(/*stay_ms=*/30'000);
+  TickUntilPinged(2);
+  for (int second = 0; second < 31; ++second) Tick();
+  EXPECT_TRUE(end_->HaveAllFinished());
+}
+
+// This node may take another one for dead that answers it.
+TEST_P(JobEndOfManyTest, ADeadNodeThatAnswersIsWaitedFor) {
+  is_silent_ = false;
+  is_dead_ = true;
+  Start(/*stay_ms=*/30'000);
+  TickUntilPinged(1);
+  for (int second = 0; second < 100; ++second) {
+    ASSERT_FALSE(end_->HaveAllFinished()) << second;
+    Tick();
+  }
+}
+
+TEST_P(JobEndOfManyTest, ANodeThatHasComeAndCountsAsDeadYetIsWaitedFor) {
+  Start(/*stay_ms=*/0);
+  is_dead_ = true;
+  Tick();
+  EXPECT_TRUE(end_->HaveAllFinished());
+  is_silent_ = false;
+  end_->Expect(kReading);
+  for (int second = 0; second < 100; ++second) {
+    ASSERT_FALSE(end_->HaveAllFinished()) << second;
+    Tick();
+  }
+}
+
+class JobEndRoundTest : public ::testing::Test {
+ protected:
+  void Tick() {
+    clock_.AdvanceNs(1'000'000'000);
+    end_.Tick(/*serves_client_of_lost=*/false);
+  }
+
+  io::ManualClock clock_;
+  std::vector<std::uint32_t> asked_;
+  std::map<std::uint32_t, JobEndParts::Heard> open_;
+  JobEnd end_{{.clock = clock_,
+               .others = {NodeRank(0), NodeRank(1), NodeRank(3), NodeRank(4), NodeRank(5)},
+               .ping =
+                   [this](NodeRank to, bool, JobEndParts::Heard heard) {
+                     asked_.push_back(to.value());
+                     open_[to.value()] = std::move(heard);
+                   },
+               .is_dead = [](NodeRank node) { return node == NodeRank(3); },
+               .name = [](NodeRank node) { return std::to_string(node.value()); },
+               .wake = [] {},
+               .stay_ms = 30'000,
+               .self = NodeRank(2),
+               .at_a_time = 2}};
+};
+
+TEST_F(JobEndRoundTest, NodesAreAskedSomeAtATimeFromThisOneOnAndDeadOnesLast) {
+  end_.Finish();
+  Tick();
+  EXPECT_EQ(asked_, (std::vector<std::uint32_t>{4, 5}));
+  const JobEndParts::Heard heard = std::exchange(open_[5], nullptr);
+  open_.erase(5);
+  heard(kSilent);
+  EXPECT_EQ(asked_, (std::vector<std::uint32_t>{4, 5, 0}));
+  Tick();
+  EXPECT_EQ(asked_.size(), 3U) << "the round is under way";
+  open_[4](peer::NodeReport());
+  open_[0](peer::NodeReport());
+  EXPECT_EQ(asked_, (std::vector<std::uint32_t>{4, 5, 0, 1, 3}));
+}
+
+// What it has said meanwhile counts, and not what it had said when the round began.
+TEST_F(JobEndRoundTest, ANodeThatSaysSoBeforeItsTurnIsAskedAsItIsThen) {
+  end_.Finish();
+  Tick();
+  end_.Hear(NodeRank(0), false);
+  open_[4](peer::NodeReport({.has_finished = true}));
+  ASSERT_EQ(asked_.back(), 0U);
+  open_[0](peer::NodeReport({.has_finished = true}));
+  for (const std::uint32_t node : {5, 1, 3}) {
+    ASSERT_TRUE(open_.contains(node)) << node;
+    open_[node](peer::NodeReport({.has_finished = true}));
+  }
+  EXPECT_TRUE(end_.HaveAllFinished());
+}
+
+TEST_F(JobEndRoundTest, ADaemonThatStopsAsksNobodyAnyMore) {
+  end_.Finish();
+  Tick();
+  end_.StopAsking();
+  open_[4](kCancelled);
+  Tick();
+  EXPECT_EQ(asked_, (std::vector<std::uint32_t>{4, 5}));
+}
+
+INSTANTIATE_TEST_SUITE_P(Nodes, JobEndOfManyTest, ::testing::Values(2, 4, 1'000, 16'384));
 
 TEST(JobEndOfOneNodeTest, IsDoneWithFinish) {
   io::ManualClock clock;

@@ -6,7 +6,6 @@
 #include <poll.h>
 
 #include <algorithm>
-#include <atomic>
 #include <future>
 #include <map>
 #include <random>
@@ -17,6 +16,7 @@
 
 #include "proto/contract/limits.h"
 #include "proto/contract/thread_annotations.h"
+#include "server/daemon/first_answers.h"
 #include "server/daemon/node_listener.h"
 #include "server/daemon/open_files.h"
 #include "server/daemon/place_search.h"
@@ -192,7 +192,9 @@ void JobNodes::MakeEnd(const std::vector<rendezvous::NodeEntry>& nodes) {
       .wake = parts_.wake,
       .stay_ms = may_serve_others
                      ? static_cast<std::int64_t>(parts_.config.nodes_lost_readers_s) * 1'000
-                     : 0});
+                     : 0,
+      .self = membership_->self(),
+      .at_a_time = NodesAskedAtATime(parts_.config.peer_channels)});
 }
 
 void JobNodes::MakeDeparture() {
@@ -205,7 +207,8 @@ void JobNodes::MakeDeparture() {
           },
       .name = [this](NodeRank node) { return table_.Name(node); },
       .is_dead = [this](NodeRank node) { return IsDead(node); },
-      .wake = parts_.wake});
+      .wake = parts_.wake,
+      .at_a_time = NodesAskedAtATime(parts_.config.peer_channels)});
 }
 
 void JobNodes::MakeArrival() {
@@ -291,43 +294,26 @@ Status JobNodes::AwaitNodes() {
   return FindHosts();
 }
 
-// A node is pinged until it has answered once. The callbacks own what they write to, because one
-// may still run after this function has given up.
 Status JobNodes::AwaitAnswers() {
-  constexpr std::int64_t kPingMs = 1'000;
   constexpr std::int64_t kPauseMs = 100;
-  enum class State : std::uint8_t { kSilent, kAsked, kAnswered };
-  struct Answers {
-    explicit Answers(std::size_t count) : states(count) {}
-    std::vector<std::atomic<State>> states;
-    Mutex mutex;
-    std::string last_error FOREBAY_GUARDED_BY(mutex);
-  };
   const std::vector<rendezvous::NodeEntry> nodes = table_.All();
-  const auto answers = std::make_shared<Answers>(nodes.size());
-  answers->states.at(membership_->self().value()) = State::kAnswered;
+  std::vector<NodeRank> others;
+  for (const rendezvous::NodeEntry& node : nodes) {
+    if (node.rank != membership_->self() && !node.is_free()) others.push_back(node.rank);
+  }
+  FirstAnswers answers({.clock = parts_.clock,
+                        .nodes = std::move(others),
+                        .at_a_time = NodesAskedAtATime(parts_.config.peer_channels),
+                        .ping = [this](NodeRank node, std::int64_t deadline_ns,
+                                       FirstAnswersParts::Heard heard) {
+                          peers_->Ping(node, deadline_ns, std::move(heard));
+                        }});
   for (;;) {
     const std::int64_t now_ns = parts_.clock.NowNs();
-    std::vector<NodeRank> missing;
-    for (const rendezvous::NodeEntry& node : nodes) {
-      std::atomic<State>& state = answers->states.at(node.rank.value());
-      if (state == State::kAnswered || node.is_free()) continue;
-      missing.push_back(node.rank);
-      if (state == State::kAsked) continue;
-      state = State::kAsked;
-      peers_->Ping(node.rank, now_ns + kPingMs * kNsPerMillisecond,
-                   [answers, &state](const Result<peer::NodeReport>& heard) {
-                     if (!heard.has_value()) {
-                       const MutexLock lock(answers->mutex);
-                       answers->last_error = heard.error().message();
-                     }
-                     state = heard.has_value() ? State::kAnswered : State::kSilent;
-                   });
-    }
+    const std::vector<NodeRank> missing = answers.Ask();
     if (missing.empty()) return {};
     if (now_ns >= deadline_ns_) {
       const rendezvous::NodeEntry& first = nodes[missing.front().value()];
-      const MutexLock lock(answers->mutex);
       return Error(ErrorCode::kDeadlineExceeded,
                    fmt::format("{} of the {} nodes that {} lists did not answer within {} s "
                                "(nodes.rendezvous_timeout_s); the first of them is {} at {}; "
@@ -335,7 +321,7 @@ Status JobNodes::AwaitAnswers() {
                                "their clocks must differ by less than a day; the last error: {}",
                                missing.size(), nodes.size(), launch_.choice.path,
                                parts_.config.nodes_rendezvous_timeout_s, first.Text(),
-                               first.address.Text(), answers->last_error));
+                               first.address.Text(), answers.last_error()));
     }
     if (!Pause(kPauseMs)) {
       return Error(ErrorCode::kCancelled,
@@ -484,48 +470,35 @@ std::string_view JobNodes::connections() const {
 }
 
 std::vector<JobNodes::View> JobNodes::Ask() {
-  // Shared with the callbacks. Each is called, after the deadline at the latest.
-  struct Round {
-    Mutex mutex;
-    CondVar changed;
-    std::size_t awaited FOREBAY_GUARDED_BY(mutex) = 0;
-    std::vector<View> views FOREBAY_GUARDED_BY(mutex);
-  };
-  const auto round = std::make_shared<Round>();
   if (!peers_) return {};
   const std::vector<rendezvous::NodeEntry> nodes = table_.All();
-  {
-    const MutexLock lock(round->mutex);
-    for (std::size_t i = 0; i < nodes.size(); ++i) {
-      const bool is_self = nodes[i].rank == membership_->self();
-      round->views.push_back(
-          {.rank = nodes[i].rank,
-           .name = nodes[i].identity.Text(),
-           .address = nodes[i].address.Text(),
-           .weight = membership_->nodes()[i].weight,
-           .is_self = is_self,
-           .received = is_self ? peer::LinkFigures() : peers_->figures(nodes[i].rank),
-           .is_left_out = !membership_->Lives(nodes[i].rank),
-           .is_leaving = departure_->IsLeaving(nodes[i].rank),
-           .is_free = nodes[i].is_free()});
-    }
-    round->awaited = nodes.size() - 1;
-  }
-  const std::int64_t began_ns = parts_.clock.NowNs();
+  std::vector<View> views;
+  StatusPings pings{.clock = parts_.clock,
+                    .nodes = {},
+                    .at_a_time = NodesAskedAtATime(parts_.config.peer_channels),
+                    .ping = [this](NodeRank node, std::int64_t deadline_ns,
+                                   StatusPings::Heard heard) {
+                      peers_->Ping(node, deadline_ns, std::move(heard));
+                    }};
   for (std::size_t i = 0; i < nodes.size(); ++i) {
-    if (nodes[i].rank == membership_->self()) continue;
-    peers_->Ping(nodes[i].rank, began_ns + limits::kNodesStatusMs * kNsPerMillisecond,
-                 [this, round, began_ns, i](Result<peer::NodeReport> report) {
-                   const MutexLock lock(round->mutex);
-                   round->views[i].answer_ns = parts_.clock.NowNs() - began_ns;
-                   round->views[i].report = std::move(report);
-                   --round->awaited;
-                   round->changed.NotifyAll();
-                 });
+    const bool is_self = nodes[i].rank == membership_->self();
+    views.push_back({.rank = nodes[i].rank,
+                     .name = nodes[i].identity.Text(),
+                     .address = nodes[i].address.Text(),
+                     .weight = membership_->nodes()[i].weight,
+                     .is_self = is_self,
+                     .received = is_self ? peer::LinkFigures() : peers_->figures(nodes[i].rank),
+                     .is_left_out = !membership_->Lives(nodes[i].rank),
+                     .is_leaving = departure_->IsLeaving(nodes[i].rank),
+                     .is_free = nodes[i].is_free()});
+    if (!is_self) pings.nodes.push_back(nodes[i].rank);
   }
-  UniqueLock lock(round->mutex);
-  while (round->awaited > 0) round->changed.Wait(round->mutex);
-  return round->views;
+  const std::vector<StatusPing> answers = PingForStatus(pings);
+  auto answer = answers.begin();
+  for (View& view : views) {
+    if (!view.is_self) view.ping = *answer++;
+  }
+  return views;
 }
 
 // All other nodes of a small job, those behind this one first; of a large job some that are chosen
@@ -557,7 +530,10 @@ v1::RemoteDaemons JobNodes::ForClients() const {
   return others;
 }
 
+// First what asks all nodes in turn: each call that ends would begin another one.
 void JobNodes::StopAsking() {
+  end_->StopAsking();
+  if (departure_) departure_->StopTelling();
   if (peers_) peers_->Stop();
 }
 

@@ -28,6 +28,7 @@
 #include "server/daemon/node_finder.h"
 #include "server/daemon/node_table.h"
 #include "server/daemon/row_carriers.h"
+#include "server/daemon/status_pings.h"
 #include "server/fetch/row_source.h"
 #include "server/peer/grpc_peers.h"
 #include "server/peer/job_certificates.h"
@@ -120,11 +121,10 @@ class JobNodes {
     bool is_left_out = false;  // this daemon does not use it at present
     bool is_leaving = false;   // it leaves the job (Depart)
     bool is_free = false;      // no node is in this place
-    std::int64_t answer_ns = 0;
-    Result<peer::NodeReport> report = peer::NodeReport();
+    StatusPing ping = {.is_unasked = false};
   };
-  // The nodes by rank, after each other node was asked; none in a job of one node. Blocks for
-  // limits::kNodesStatusMs at most. Thread-safe.
+  // The nodes by rank, after each other node was asked; none in a job of one node. Blocks as
+  // PingForStatus does. Thread-safe.
   std::vector<View> Ask();
 
   // The nodes that serve clients of this one if this daemon is gone; no addresses: none does.

@@ -34,6 +34,10 @@ std::uint32_t PeerChannelsMax(std::uint64_t configured) {
   return static_cast<std::uint32_t>(std::min<rlim_t>(configured, most));
 }
 
+std::size_t NodesAskedAtATime(std::uint64_t configured) {
+  return std::min<std::size_t>(limits::kNodesAskedAtATime, PeerChannelsMax(configured));
+}
+
 std::uint32_t PayloadConnectionsMax() { return AtMost(limits::kPeerPayloadConnectionsMax, 16); }
 
 }  // namespace forebay::daemon

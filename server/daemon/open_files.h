@@ -2,6 +2,7 @@
 // may open. forebayd raises its soft limit to the hard one before.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace forebay::daemon {
@@ -10,6 +11,10 @@ namespace forebay::daemon {
 // (peer.channels), or fewer if not enough files may be open. It leaves as many files for the
 // connections that come from other nodes.
 std::uint32_t PeerChannelsMax(std::uint64_t configured);
+
+// Returns how many nodes are asked at a time if all of them are: limits::kNodesAskedAtATime, or
+// PeerChannelsMax if that is less, so that connections are closed as fast as others are opened.
+std::size_t NodesAskedAtATime(std::uint64_t configured);
 
 // Returns how many connections for bytes of samples there may be in each direction: at most
 // limits::kPeerPayloadConnectionsMax, and at most a sixteenth of the files. Connections that have

@@ -37,6 +37,7 @@ TEST(OpenFilesTest, FilesForTheNodesOfAJobAreEnoughForChannelsToAllOfThem) {
 TEST(OpenFilesTest, AnEighthOfTheFilesIsForChannelsAndASixteenthForBytesOfSamples) {
   const FilesLimit limit(512);
   EXPECT_EQ(PeerChannelsMax(16'384), 64U);
+  EXPECT_EQ(NodesAskedAtATime(16'384), 64U);
   EXPECT_EQ(PayloadConnectionsMax(), 32U);
 }
 
@@ -48,6 +49,7 @@ TEST(OpenFilesTest, ManyFilesMakeNoMoreConnectionsThanTheLimitsAllow) {
   }
   const FilesLimit limit(files.rlim_max);
   EXPECT_EQ(PeerChannelsMax(limits::kPeerChannels), limits::kPeerChannels);
+  EXPECT_EQ(NodesAskedAtATime(limits::kPeerChannels), limits::kNodesAskedAtATime);
   EXPECT_EQ(PayloadConnectionsMax(), limits::kPeerPayloadConnectionsMax);
 }
 

@@ -5,6 +5,7 @@
 #include "client/cli/daemon/admin_link.h"
 
 #include <chrono>
+#include <cstdint>
 #include <utility>
 
 #include <grpcpp/client_context.h>
@@ -24,6 +25,11 @@ using std::chrono::milliseconds;
 // only a call that will never end meets them.
 constexpr std::chrono::hours kStageDeadline(7 * 24);
 constexpr std::chrono::hours kVerifyDeadline(24);
+// The daemon answers within PingForStatus's time for all nodes. How many there are is not known
+// here; a daemon that does not answer at all is noticed by the connection's keepalive.
+constexpr milliseconds kNodesDeadline(limits::kCallDeadlineMs + limits::kNodesStatusMs +
+                                      limits::kNodesStatusMsPerNode *
+                                          std::int64_t{limits::kNodeCountMax});
 
 void SetDeadline(grpc::ClientContext& call, milliseconds timeout) {
   // gRPC takes the system's clock here; all other deadlines of the client are of the steady clock.
@@ -72,7 +78,7 @@ Status AdminLink::AskStatus(v1::StatusReply& reply) const {
 
 Status AdminLink::AskNodes(v1::NodesReply& reply) const {
   grpc::ClientContext call;
-  SetDeadline(call, milliseconds(limits::kCallDeadlineMs));
+  SetDeadline(call, kNodesDeadline);
   return internal::StatusFromRpc(channel_->stub->Nodes(&call, v1::NodesRequest(), &reply));
 }
 

@@ -49,7 +49,9 @@ std::string LinesOf(const v1::NodeStatus& node) {
                        node.rank());
   }
   std::string text;
-  if (!node.answers()) {
+  if (node.is_unasked()) {
+    text += fmt::format("node {} was not asked: {}\n", node.rank(), PrintableLine(node.error()));
+  } else if (!node.answers()) {
     text += fmt::format("node {} does not answer: {}\n", node.rank(), PrintableLine(node.error()));
   }
   if (node.wrong_answers() > 0) {
@@ -154,6 +156,7 @@ JsonArray NodesJson(const v1::NodesReply& reply) {
                           {"is_self", node.is_self()},
                           {"weight", node.weight()},
                           {"answers", node.answers()},
+                          {"is_unasked", node.is_unasked()},
                           {"error", node.error()},
                           {"answer_us", node.answer_us()},
                           {"capacity_bytes", node.capacity_bytes()},

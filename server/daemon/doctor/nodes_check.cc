@@ -32,10 +32,6 @@ using rendezvous::RendezvousKind;
 constexpr const char* kRendezvousKey = "nodes.rendezvous";
 constexpr std::int64_t kResolveNs = 5'000'000'000;
 constexpr std::size_t kNamesShown = 3;
-// With each other node, a daemon has a connection to it and one from it. For a moment at the start
-// and at the end of a job, it has them with all nodes, whatever peer.channels says.
-constexpr std::uint64_t kDescriptorsPerNode = 2;
-
 bool Resolves(const std::string& host) {
   addrinfo* found = nullptr;
   addrinfo hints{};
@@ -76,14 +72,16 @@ void CheckNames(const rendezvous::HostList& hosts, const std::string& path, cons
   report.Ok(fmt::format("all {} hosts of {} can be looked up", seen.size(), path), figures);
 }
 
-// Connections take descriptors, beside those that CheckOpenFiles counts.
+// Connections take descriptors, beside those that CheckOpenFiles counts. This node has connections
+// to no more nodes than peer.channels says, but one may come from each other node: all may ask the
+// last one that reads whether it has finished.
 void CheckConnections(const Config& config, std::uint32_t node_count, CheckReport& report) {
   rlimit files{};
   if (getrlimit(RLIMIT_NOFILE, &files) != 0) return;
   const std::uint64_t needed =
-      DescriptorsNeeded(config, /*clients=*/1) +
-      kDescriptorsPerNode *
-          (node_count + std::min(node_count, limits::kPeerPayloadConnectionsMax));
+      DescriptorsNeeded(config, /*clients=*/1) + node_count +
+      std::min<std::uint64_t>(node_count, config.peer_channels) +
+      std::uint64_t{2} * std::min(node_count, limits::kPeerPayloadConnectionsMax);
   if (files.rlim_cur >= needed) return;
   report.Warn(fmt::format("{} files may be open, and a daemon of a job of {} nodes needs up to {}",
                           files.rlim_cur, node_count, needed),

@@ -258,6 +258,8 @@ TEST_F(DoctorNodesTest, ALargeJobNeedsFilesForConnectionsToAllNodes) {
   ASSERT_THAT(few, SizeIs(1));
   EXPECT_EQ(few.front().verdict, Verdict::kWarning);
   EXPECT_THAT(few.front().text, HasSubstr("a job of 1000 nodes needs up to "));
+  config_.peer_channels = 16;
+  EXPECT_THAT(FindingsOfFiles(2'000), IsEmpty()) << "connections to all nodes are not made then";
 }
 
 }  // namespace
