@@ -32,6 +32,7 @@ using rendezvous::RendezvousKind;
 constexpr const char* kRendezvousKey = "nodes.rendezvous";
 constexpr std::int64_t kResolveNs = 5'000'000'000;
 constexpr std::size_t kNamesShown = 3;
+
 bool Resolves(const std::string& host) {
   addrinfo* found = nullptr;
   addrinfo hints{};
