@@ -25,7 +25,7 @@ constexpr std::int64_t kHeldNs = 60'000'000'000;
 // Nodes that are told at a time, so that the calls are no flood. A job of 16,384 nodes knows the
 // new one after about a minute.
 constexpr std::size_t kToldAtATimeMax = 256;
-// So many refusals are said once in the log.
+// So many refusals of one node, one in each second, are said once in the log.
 constexpr std::size_t kRefusalsSaid = 20;
 
 using rendezvous::NodeEntry;
@@ -158,8 +158,9 @@ std::vector<NodeRank> Arrival::WhomToTell() {
   return found;
 }
 
-// Nodes may disagree for a moment about who answers. A refusal that stays means that two nodes have
-// taken one place, which somebody has to end.
+// Nodes may disagree for a moment about who answers, and all of a large job refuse this one until
+// they have found that the node before is lost. One that goes on to refuse means that two nodes
+// have taken one place, which somebody has to end.
 void Arrival::NoteTold(NodeRank node, const Status& told) {
   const bool is_refused =
       !told.has_value() && told.error().code() == ErrorCode::kFailedPrecondition;
@@ -167,11 +168,17 @@ void Arrival::NoteTold(NodeRank node, const Status& told) {
   {
     const MutexLock lock(mutex_);
     under_way_.erase(node);
-    if (told.has_value()) told_.insert(node);
-    is_said = is_refused && ++refusals_ == kRefusalsSaid;
+    if (told.has_value()) {
+      told_.insert(node);
+      refusals_.erase(node);
+    }
+    if (is_refused) {
+      told_.erase(node);
+      is_said = ++refusals_[node] >= kRefusalsSaid && !std::exchange(has_said_refusal_, true);
+    }
   }
   if (!is_said) return;
-  log::Warn("other nodes do not take this one for the node in its place, and read what it has "
+  log::Warn("another node does not take this one for the node in its place, and reads what it has "
             "elsewhere; if another node is there, stop one of the two daemons: {}",
             told.error().message());
 }

@@ -87,9 +87,10 @@ class Arrival {
   Mutex hear_mutex_;  // one node at a time takes a place
   std::map<NodeRank, std::int64_t> held_until_ns_ FOREBAY_GUARDED_BY(hear_mutex_);
   Mutex mutex_;
-  std::set<NodeRank> told_ FOREBAY_GUARDED_BY(mutex_);        // and have answered
+  std::set<NodeRank> told_ FOREBAY_GUARDED_BY(mutex_);        // and have taken this node
   std::set<NodeRank> under_way_ FOREBAY_GUARDED_BY(mutex_);  // are being told
-  std::size_t refusals_ FOREBAY_GUARDED_BY(mutex_) = 0;
+  std::map<NodeRank, std::size_t> refusals_ FOREBAY_GUARDED_BY(mutex_);  // in a row
+  bool has_said_refusal_ FOREBAY_GUARDED_BY(mutex_) = false;
   bool tells_before_ FOREBAY_GUARDED_BY(mutex_) = false;  // the node that was in the place
 };
 
