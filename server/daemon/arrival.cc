@@ -42,12 +42,14 @@ Result<NodeEntry> EntryOf(const peer::JoinAsked& asked) {
 
 }  // namespace
 
+void Arrival::BeginToTell(bool had_node) {
+  has_begun_ = true;
+  const MutexLock lock(mutex_);
+  tells_before_ = had_node;
+}
+
 void Arrival::Begin(std::function<bool()> has_staged, bool had_node) {
-  BeginToTell();
-  {
-    const MutexLock lock(mutex_);
-    tells_before_ = had_node;
-  }
+  BeginToTell(had_node);
   has_staged_ = std::move(has_staged);
   parts_.nodes.SetYields(plan::YieldReason::kArrives, true);
   log::Info("this node has joined the job, as {}; it takes over the part of its place from the "
@@ -195,8 +197,15 @@ void Arrival::TellTheOneBefore(std::int64_t now_ns) {
   const NodeRank self = parts_.nodes.self();
   parts_.tell(self, parts_.table.At(self), [this](const Status& told) {
     const MutexLock lock(mutex_);
-    if (told.has_value()) tells_before_ = false;
+    if (!told.has_value()) return;
+    tells_before_ = false;
+    has_told_before_ = true;
   });
+}
+
+bool Arrival::HasToldTheOneBefore() {
+  const MutexLock lock(mutex_);
+  return has_told_before_;
 }
 
 void Arrival::TellOthers(std::int64_t now_ns) {

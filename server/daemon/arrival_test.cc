@@ -479,21 +479,30 @@ TEST_F(ArrivalTest, ANodeThatHearsThatItWasReplacedSaysSo) {
 }
 
 TEST_F(ArrivalTest, TheNodeThatWasInThePlaceIsToldUntilItAnswers) {
-  Start(2);
-  silent_ = {kSelf};  // the one before is told by the rank of this one
-  arrival_->Begin([] { return true; }, /*had_node=*/true);
-  EXPECT_THAT(TickAfter(0), Contains(kSelf));
-  EXPECT_THAT(TickAfter(10 * kSecondNs - 1), Not(Contains(kSelf)));
-  EXPECT_THAT(TickAfter(1), Contains(kSelf));
-  silent_.clear();
-  EXPECT_THAT(TickAfter(10 * kSecondNs), Contains(kSelf));
-  EXPECT_THAT(TickAfter(10 * kSecondNs), Not(Contains(kSelf)));
+  for (const bool has_returned : {false, true}) {
+    Start(2);
+    silent_ = {kSelf};  // the one before is told by the rank of this one
+    if (has_returned) {
+      arrival_->BeginToTell(/*had_node=*/true);
+    } else {
+      arrival_->Begin([] { return true; }, /*had_node=*/true);
+    }
+    EXPECT_THAT(TickAfter(0), Contains(kSelf));
+    EXPECT_THAT(TickAfter(10 * kSecondNs - 1), Not(Contains(kSelf)));
+    EXPECT_THAT(TickAfter(1), Contains(kSelf));
+    EXPECT_FALSE(arrival_->HasToldTheOneBefore());
+    silent_.clear();
+    EXPECT_THAT(TickAfter(10 * kSecondNs), Contains(kSelf));
+    EXPECT_TRUE(arrival_->HasToldTheOneBefore());
+    EXPECT_THAT(TickAfter(10 * kSecondNs), Not(Contains(kSelf)));
+  }
 }
 
 TEST_F(ArrivalTest, WhereNoNodeWasBeforeNoneIsTold) {
   Start(2);
   arrival_->Begin([] { return true; }, /*had_node=*/false);
   EXPECT_THAT(TickAfter(0), Not(Contains(kSelf)));
+  EXPECT_FALSE(arrival_->HasToldTheOneBefore());
 }
 
 TEST_F(ArrivalTest, AnEntryThatDoesNotFitThePlaceIsRefused) {
