@@ -25,7 +25,7 @@ constexpr std::int64_t kHeldNs = 60'000'000'000;
 // Nodes that are told at a time, so that the calls are no flood. A job of 16,384 nodes knows the
 // new one after about a minute.
 constexpr std::size_t kToldAtATimeMax = 256;
-// So many refusals are said once in the log.
+// So many refusals of one node, one in each second, are said once in the log.
 constexpr std::size_t kRefusalsSaid = 20;
 
 using rendezvous::NodeEntry;
@@ -42,12 +42,14 @@ Result<NodeEntry> EntryOf(const peer::JoinAsked& asked) {
 
 }  // namespace
 
+void Arrival::BeginToTell(bool had_node) {
+  has_begun_ = true;
+  const MutexLock lock(mutex_);
+  tells_before_ = had_node;
+}
+
 void Arrival::Begin(std::function<bool()> has_staged, bool had_node) {
-  BeginToTell();
-  {
-    const MutexLock lock(mutex_);
-    tells_before_ = had_node;
-  }
+  BeginToTell(had_node);
   has_staged_ = std::move(has_staged);
   parts_.nodes.SetYields(plan::YieldReason::kArrives, true);
   log::Info("this node has joined the job, as {}; it takes over the part of its place from the "
@@ -158,8 +160,9 @@ std::vector<NodeRank> Arrival::WhomToTell() {
   return found;
 }
 
-// Nodes may disagree for a moment about who answers. A refusal that stays means that two nodes have
-// taken one place, which somebody has to end.
+// Nodes may disagree for a moment about who answers, and all of a large job refuse this one until
+// they have found that the node before is lost. One that goes on to refuse means that two nodes
+// have taken one place, which somebody has to end.
 void Arrival::NoteTold(NodeRank node, const Status& told) {
   const bool is_refused =
       !told.has_value() && told.error().code() == ErrorCode::kFailedPrecondition;
@@ -167,11 +170,17 @@ void Arrival::NoteTold(NodeRank node, const Status& told) {
   {
     const MutexLock lock(mutex_);
     under_way_.erase(node);
-    if (told.has_value()) told_.insert(node);
-    is_said = is_refused && ++refusals_ == kRefusalsSaid;
+    if (told.has_value()) {
+      told_.insert(node);
+      refusals_.erase(node);
+    }
+    if (is_refused) {
+      told_.erase(node);
+      is_said = ++refusals_[node] >= kRefusalsSaid && !std::exchange(has_said_refusal_, true);
+    }
   }
   if (!is_said) return;
-  log::Warn("other nodes do not take this one for the node in its place, and read what it has "
+  log::Warn("another node does not take this one for the node in its place, and reads what it has "
             "elsewhere; if another node is there, stop one of the two daemons: {}",
             told.error().message());
 }
@@ -188,8 +197,15 @@ void Arrival::TellTheOneBefore(std::int64_t now_ns) {
   const NodeRank self = parts_.nodes.self();
   parts_.tell(self, parts_.table.At(self), [this](const Status& told) {
     const MutexLock lock(mutex_);
-    if (told.has_value()) tells_before_ = false;
+    if (!told.has_value()) return;
+    tells_before_ = false;
+    has_told_before_ = true;
   });
+}
+
+bool Arrival::HasToldTheOneBefore() {
+  const MutexLock lock(mutex_);
+  return has_told_before_;
 }
 
 void Arrival::TellOthers(std::int64_t now_ns) {

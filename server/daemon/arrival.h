@@ -59,13 +59,15 @@ class Arrival {
   void Begin(std::function<bool()> has_staged, bool had_node = false);
   // As Begin, for a daemon that had joined before it was killed. It does not yield, because its
   // place was taken over already.
-  void BeginToTell() { has_begun_ = true; }
+  void BeginToTell(bool had_node = false);
   // Answers a node that joins, or wants to. Errors of a node that takes a place:
   // kFailedPrecondition: the place is not free, or the entry does not fit it; kInvalidArgument,
   // kDataLoss: what it says about itself cannot be read.
   Result<peer::JoinAnswer> Hear(const peer::JoinAsked& asked);
   // Call it about once a second.
   void Tick();
+  // Whether the node that was in the place before has answered.
+  bool HasToldTheOneBefore();
 
  private:
   peer::JoinAnswer ListFor(const rendezvous::NodeEntry& node, std::uint32_t first)
@@ -87,10 +89,12 @@ class Arrival {
   Mutex hear_mutex_;  // one node at a time takes a place
   std::map<NodeRank, std::int64_t> held_until_ns_ FOREBAY_GUARDED_BY(hear_mutex_);
   Mutex mutex_;
-  std::set<NodeRank> told_ FOREBAY_GUARDED_BY(mutex_);        // and have answered
+  std::set<NodeRank> told_ FOREBAY_GUARDED_BY(mutex_);        // and have taken this node
   std::set<NodeRank> under_way_ FOREBAY_GUARDED_BY(mutex_);  // are being told
-  std::size_t refusals_ FOREBAY_GUARDED_BY(mutex_) = 0;
+  std::map<NodeRank, std::size_t> refusals_ FOREBAY_GUARDED_BY(mutex_);  // in a row
+  bool has_said_refusal_ FOREBAY_GUARDED_BY(mutex_) = false;
   bool tells_before_ FOREBAY_GUARDED_BY(mutex_) = false;  // the node that was in the place
+  bool has_told_before_ FOREBAY_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace forebay::daemon

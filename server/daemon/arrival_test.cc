@@ -115,6 +115,20 @@ class ArrivalTest : public ::testing::Test {
       told(status);
     }
   }
+  // All others refuse this node for so many seconds. Returns whether it says so, and once.
+  bool SaysThatItIsRefused(int seconds) {
+    stay_open_ = true;
+    ::testing::internal::CaptureStdout();
+    for (int second = 0; second < seconds; ++second) {
+      TickAfter(kSecondNs);
+      EndCalls(open_.size(), Error(ErrorCode::kFailedPrecondition, "another node is there"));
+    }
+    const std::string log = ::testing::internal::GetCapturedStdout();
+    const std::string said = "does not take this one for the node in its place";
+    const std::size_t first = log.find(said);
+    EXPECT_EQ(first == log.npos ? first : log.find(said, first + 1), log.npos) << log;
+    return first != log.npos;
+  }
 
   // The free places, as a node that wants to join hears of them.
   std::vector<NodeRank> FreeFor(const NodeEntry& node) {
@@ -321,22 +335,31 @@ TEST_F(ArrivalTest, AListFromAPlaceThatDoesNotExistIsRefused) {
   EXPECT_EQ(answer.error().code(), ErrorCode::kInvalidArgument);
 }
 
-TEST_F(ArrivalTest, ANodeThatOthersRefuseAgainAndAgainSaysSoOnce) {
+TEST_F(ArrivalTest, ANodeThatAnotherOneRefusesAgainAndAgainSaysSoOnce) {
   Start(2);
   arrival_->BeginToTell();
   EXPECT_FALSE(nodes_->Yields());
-  stay_open_ = true;
-  ::testing::internal::CaptureStdout();
-  for (int i = 0; i < 50; ++i) {
-    TickAfter(kSecondNs);
-    for (const auto& [to, told] : std::exchange(open_, {})) {
-      told(Error(ErrorCode::kFailedPrecondition, "another node is there"));
-    }
-  }
-  const std::string log = ::testing::internal::GetCapturedStdout();
-  const std::size_t first = log.find("do not take this one for the node in its place");
-  EXPECT_NE(first, log.npos) << log;
-  EXPECT_EQ(log.find("do not take this one", first + 1), log.npos);
+  EXPECT_FALSE(SaysThatItIsRefused(19));
+  EXPECT_TRUE(SaysThatItIsRefused(1));
+  EXPECT_FALSE(SaysThatItIsRefused(50));
+}
+
+// Until they have found out that the node before is lost, each of them refuses a few times.
+TEST_F(ArrivalTest, ANodeThatManyOthersRefuseAFewTimesDoesNotSaySo) {
+  Start(200);
+  arrival_->BeginToTell();
+  EXPECT_FALSE(SaysThatItIsRefused(19));
+  TickAfter(kSecondNs);
+  EndCalls(open_.size(), {});
+  EXPECT_FALSE(SaysThatItIsRefused(19)) << "in between it was taken for the node in its place";
+}
+
+TEST_F(ArrivalTest, ANodeThatOthersRefuseAfterTheyHaveTakenItSaysSo) {
+  Start(200);
+  arrival_->BeginToTell();
+  TickAfter(kSecondNs);
+  EXPECT_FALSE(SaysThatItIsRefused(19));
+  EXPECT_TRUE(SaysThatItIsRefused(1)) << "one that refuses it is told again in each second";
 }
 
 TEST_F(ArrivalTest, ALongListIsReadPageByPage) {
@@ -456,21 +479,30 @@ TEST_F(ArrivalTest, ANodeThatHearsThatItWasReplacedSaysSo) {
 }
 
 TEST_F(ArrivalTest, TheNodeThatWasInThePlaceIsToldUntilItAnswers) {
-  Start(2);
-  silent_ = {kSelf};  // the one before is told by the rank of this one
-  arrival_->Begin([] { return true; }, /*had_node=*/true);
-  EXPECT_THAT(TickAfter(0), Contains(kSelf));
-  EXPECT_THAT(TickAfter(10 * kSecondNs - 1), Not(Contains(kSelf)));
-  EXPECT_THAT(TickAfter(1), Contains(kSelf));
-  silent_.clear();
-  EXPECT_THAT(TickAfter(10 * kSecondNs), Contains(kSelf));
-  EXPECT_THAT(TickAfter(10 * kSecondNs), Not(Contains(kSelf)));
+  for (const bool has_returned : {false, true}) {
+    Start(2);
+    silent_ = {kSelf};  // the one before is told by the rank of this one
+    if (has_returned) {
+      arrival_->BeginToTell(/*had_node=*/true);
+    } else {
+      arrival_->Begin([] { return true; }, /*had_node=*/true);
+    }
+    EXPECT_THAT(TickAfter(0), Contains(kSelf));
+    EXPECT_THAT(TickAfter(10 * kSecondNs - 1), Not(Contains(kSelf)));
+    EXPECT_THAT(TickAfter(1), Contains(kSelf));
+    EXPECT_FALSE(arrival_->HasToldTheOneBefore());
+    silent_.clear();
+    EXPECT_THAT(TickAfter(10 * kSecondNs), Contains(kSelf));
+    EXPECT_TRUE(arrival_->HasToldTheOneBefore());
+    EXPECT_THAT(TickAfter(10 * kSecondNs), Not(Contains(kSelf)));
+  }
 }
 
 TEST_F(ArrivalTest, WhereNoNodeWasBeforeNoneIsTold) {
   Start(2);
   arrival_->Begin([] { return true; }, /*had_node=*/false);
   EXPECT_THAT(TickAfter(0), Not(Contains(kSelf)));
+  EXPECT_FALSE(arrival_->HasToldTheOneBefore());
 }
 
 TEST_F(ArrivalTest, AnEntryThatDoesNotFitThePlaceIsRefused) {

@@ -109,6 +109,7 @@ Status JobNodes::UseNodes(FoundNodes found) {
   membership_ = std::make_unique<plan::Membership>(found.self, std::move(members));
   std::map<NodeRank, std::string> addresses = AddressesOf(found.nodes, found.self);
   // The link of this node's own rank leads to the node that was in its place before (Arrival).
+  if (has_returned_) found.address_before = kept_list_->FindAddressBefore();
   had_node_ = !found.address_before.empty();
   if (had_node_) addresses[found.self] = found.address_before;
   FOREBAY_ASSIGN(peers_, peer::GrpcPeers::Create(
@@ -127,7 +128,8 @@ Status JobNodes::UseNodes(FoundNodes found) {
   if (has_returned_) GoOnToLeave();
   if (kept_list_ && !has_returned_) {
     // This daemon serves all the same.
-    if (const Status kept = kept_list_->Keep(found.nodes); !kept.has_value()) {
+    if (const Status kept = kept_list_->Keep(found.nodes, found.address_before);
+        !kept.has_value()) {
       log::Warn("if this daemon is killed, another one cannot take its place in the running job: "
                 "{}",
                 kept.error().ToString());
@@ -282,8 +284,8 @@ Status JobNodes::Serve(const peer::PeerServerParts& parts) {
   if (server_) FOREBAY_TRY(server_->Serve(identity_, with_nodes));
   if (has_joined_) {
     arrival_->Begin(has_staged_, had_node_);
-  } else if (is_new_) {
-    arrival_->BeginToTell();
+  } else if (is_new_ || had_node_) {
+    arrival_->BeginToTell(had_node_);
   }
   return {};
 }
@@ -364,6 +366,7 @@ void JobNodes::Tick(bool serves_client_of_lost) {
   departure_->Tick();
   arrival_->Tick();
   KeepNewList();
+  ForgetTheOneBefore();
   // This node has left for good. Should its end take too long, no daemon is to take its place.
   if (HasDeparted()) {
     const MutexLock lock(departure_mutex_);
@@ -452,6 +455,19 @@ void JobNodes::KeepNewList() {
   log::Warn("if this daemon is killed, the one in its place does not know the nodes that have "
             "joined: {}",
             kept.error().ToString());
+}
+
+// A daemon that takes the place of this one need not tell it again.
+void JobNodes::ForgetTheOneBefore() {
+  if (!had_node_ || !arrival_->HasToldTheOneBefore()) return;
+  had_node_ = false;
+  const MutexLock lock(departure_mutex_);
+  if (!kept_list_) return;
+  const Status removed = kept_list_->RemoveAddressBefore();
+  if (removed.has_value()) return;
+  log::Warn("if this daemon is killed, the one in its place tells the node again that was there "
+            "before: {}",
+            removed.error().ToString());
 }
 
 // So that a daemon that takes the place of this one goes on to leave.

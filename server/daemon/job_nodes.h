@@ -163,6 +163,7 @@ class JobNodes {
   void GoOnToLeave();
   void KeepDeparture(std::int64_t time_ms);
   void KeepNewList();
+  void ForgetTheOneBefore();
   Status AwaitAnswers();
   Status FindHosts();
 
@@ -177,7 +178,7 @@ class JobNodes {
   bool has_returned_ = false;  // in the place of a daemon that was killed
   bool has_joined_ = false;    // the running job, just now
   bool is_new_ = false;        // its place had another node at first
-  bool had_node_ = false;      // the place in which it has joined
+  bool had_node_ = false;      // the place in which it has joined, and it was not told yet
   std::atomic<bool> has_lost_place_ = false;  // to another node
   std::atomic<bool> has_new_list_ = false;  // a node has joined since the list was kept
   std::function<bool()> has_staged_;

@@ -58,7 +58,8 @@ struct FoundNodes {
   bool has_returned = false;
   // It has joined the job, and the other nodes do not know it yet.
   bool has_joined = false;
-  std::string address_before = {};  // of the node that was in its place then; empty: none was
+  // Of the node that was in its place then; empty: none was. With has_returned, it is in kept_list.
+  std::string address_before = {};
 };
 
 // The addresses of all nodes but `self`; empty for a place that is free. GrpcPeers needs all of

@@ -104,9 +104,9 @@ void NodeProber::Ended(const Prober::Probe& probe, const Result<ProbeTransport::
     changes = TakeChangesLocked();
     is_dead = prober_.state(probe.to) == NodeState::kDead;
     // An answer that was sent before the node was found dead is no reason to use it, and a node
-    // that is starting does not supply anything yet. One that rests answers probes, and is too slow
-    // for requests.
-    is_back = answer.has_value() && (answer->has_answered || probe.target) && !is_dead &&
+    // that is starting does not supply anything yet: the report of a helper does not say whether
+    // the helper itself serves. One that rests answers probes, and is too slow for requests.
+    is_back = answer.has_value() && answer->has_answered && !probe.target && !is_dead &&
               !parts_.nodes.Lives(probe.to) &&
               !parts_.nodes.IsResting(probe.to, parts_.clock.NowNs());
     if (is_back) {

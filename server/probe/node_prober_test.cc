@@ -228,6 +228,33 @@ TEST_F(NodeProberTest, ANodeThatRestsIsNotUsedAlthoughItAnswersProbes) {
   EXPECT_TRUE(nodes_.Lives(NodeRank(3)));
 }
 
+// It is asked to help while it is starting, because the protocol takes it for alive.
+TEST_F(NodeProberTest, ANodeThatAnswersAsAHelperIsNotUsedBeforeItSaysThatItServes) {
+  const NodeRank starts(3);
+  const NodeRank lost(2);
+  nodes_.SetLives(starts, false);
+  int helped = 0;
+  for (int i = 0; i < 20; ++i) {
+    Tick();
+    while (!transport_.asked.empty()) {
+      const Asked asked = transport_.TakeAsked();
+      helped += asked.to == starts && asked.target ? 1 : 0;
+      if (asked.to == lost) {
+        asked.done(Error(ErrorCode::kDeadlineExceeded, "no answer"));
+      } else {
+        const bool has_answered = asked.to != starts && asked.target != lost;
+        asked.done(ProbeTransport::Answer{.has_answered = has_answered});
+      }
+      EXPECT_FALSE(nodes_.Lives(starts)) << i;
+    }
+  }
+  EXPECT_GT(helped, 0);
+  EXPECT_EQ(prober_.state(starts), NodeState::kAlive);
+  Tick();
+  AnswerAll(lost);
+  EXPECT_TRUE(nodes_.Lives(starts));
+}
+
 TEST_F(NodeProberTest, ABrokenLinkDoesNotKeepTheOthersFromTheirProbes) {
   nodes_.SetLives(NodeRank(3), false);
   std::multiset<NodeRank> probed;

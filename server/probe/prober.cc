@@ -26,8 +26,10 @@ constexpr std::size_t kSendsFactor = 3;
 // raises its number by one at a time, so only an absurd message has such a number.
 constexpr std::uint64_t kIncarnationStepMax = 1 << 20;
 // The limit for news that a node hears about itself. It is smaller than the limit for other news,
-// so that other nodes accept the number which the node then takes.
-constexpr std::uint64_t kOwnIncarnationStepMax = 1 << 10;
+// so that the number which the node then takes is accepted even by nodes that take it for new.
+// A daemon that is started again begins at 0, and has to go beyond all refutations that its place
+// has made: with one suspicion in each second, this limit is reached after six days.
+constexpr std::uint64_t kOwnIncarnationStepMax = kIncarnationStepMax / 2;
 // See IsOwnTurn.
 constexpr std::size_t kProbesOfOneMax = 64;
 // After so many nodes in a row that did not answer, this node may be the one that is cut off.

@@ -170,6 +170,32 @@ TEST_F(ProberTest, ANodeThatWasStartedAgainGoesBeyondItsFormerIncarnation) {
   EXPECT_EQ(prober_.incarnation(), 8U);
 }
 
+// Days of one suspicion after the other, which the node refutes, and then its daemon is killed.
+TEST_F(ProberTest, ANodeThatWasStartedAgainGoesBeyondManyRefutations) {
+  constexpr std::uint64_t kRefutations = 300'000;
+  const NodeRank node(2);
+  Prober before({.self = node, .node_count = 6});
+  Gossip answer;
+  for (std::uint64_t i = 0; i < kRefutations; ++i) {
+    answer = before.Hear(NodeRank(0), {.news = {{node, NodeState::kSuspected, i}}}, now_ms_);
+  }
+  ASSERT_EQ(answer.incarnation, kRefutations);
+  prober_.Hear(node, answer, now_ms_);
+  Prober again({.self = node, .node_count = 6});
+  prober_.Hear(NodeRank(3), {.news = {{node, NodeState::kSuspected, kRefutations}}}, now_ms_);
+  AnswerFor(kSuspicionMs + kPeriodMs);
+  ASSERT_EQ(prober_.state(node), NodeState::kDead);
+  const Gossip refutation = again.Hear(NodeRank(0), prober_.GossipFor(node), now_ms_);
+  prober_.Hear(node, refutation, now_ms_);
+  EXPECT_EQ(prober_.state(node), NodeState::kAlive);
+  // A third node that has heard nothing of it since its own start hears it from another one.
+  Prober third({.self = NodeRank(4), .node_count = 6});
+  third.Hear(NodeRank(0), {.news = {{node, NodeState::kSuspected, 0}}}, now_ms_);
+  ASSERT_EQ(third.state(node), NodeState::kSuspected);
+  third.Hear(NodeRank(0), prober_.GossipFor(NodeRank(4)), now_ms_);
+  EXPECT_EQ(third.state(node), NodeState::kAlive);
+}
+
 TEST_F(ProberTest, WhoIsTakenForDeadIsToldSoFirst) {
   FindDead(NodeRank(2));
   for (int i = 0; i < 100; ++i) prober_.GossipFor(NodeRank(4));  // nobody else needs it any more
@@ -194,6 +220,7 @@ TEST_F(ProberTest, ADeathThatIsHeardOfIsASuspicion) {
 }
 
 TEST_F(ProberTest, AnAbsurdIncarnationIsNotBelieved) {
+  constexpr std::uint64_t kOwnStepMax = 1 << 19;
   prober_.Hear(NodeRank(1), {.news = {{NodeRank(0), NodeState::kDead, limits::kIncarnationMax},
                                       {NodeRank(2), NodeState::kAlive, limits::kIncarnationMax}}},
                now_ms_);
@@ -202,10 +229,15 @@ TEST_F(ProberTest, AnAbsurdIncarnationIsNotBelieved) {
   EXPECT_EQ(prober_.state(NodeRank(2)), NodeState::kSuspected);
   // The incarnation that a node takes after such news is accepted by others, whether they hear it
   // from the node or from a third one.
-  prober_.Hear(NodeRank(1), {.news = {{NodeRank(0), NodeState::kDead, 1000}}}, now_ms_);
-  EXPECT_EQ(prober_.incarnation(), 1001U);
-  prober_.Hear(NodeRank(1), {.news = {{NodeRank(3), NodeState::kAlive, 1001}}}, now_ms_);
-  prober_.Hear(NodeRank(1), {.news = {{NodeRank(3), NodeState::kSuspected, 1000}}}, now_ms_);
+  prober_.Hear(NodeRank(1), {.news = {{NodeRank(0), NodeState::kDead, kOwnStepMax + 1}}},
+               now_ms_);
+  EXPECT_EQ(prober_.incarnation(), 0U);
+  prober_.Hear(NodeRank(1), {.news = {{NodeRank(0), NodeState::kDead, kOwnStepMax}}}, now_ms_);
+  EXPECT_EQ(prober_.incarnation(), kOwnStepMax + 1);
+  prober_.Hear(NodeRank(1), {.news = {{NodeRank(3), NodeState::kAlive, kOwnStepMax + 1}}},
+               now_ms_);
+  prober_.Hear(NodeRank(1), {.news = {{NodeRank(3), NodeState::kSuspected, kOwnStepMax}}},
+               now_ms_);
   EXPECT_EQ(prober_.state(NodeRank(3)), NodeState::kAlive);
   prober_.Hear(NodeRank(2), {.incarnation = limits::kIncarnationMax}, now_ms_);
   EXPECT_EQ(prober_.state(NodeRank(2)), NodeState::kAlive);

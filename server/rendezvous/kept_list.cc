@@ -10,6 +10,7 @@
 
 #include "proto/contract/limits.h"
 #include "server/io/log.h"
+#include "server/rendezvous/host_port.h"
 #include "server/rendezvous/node_file.h"
 
 namespace forebay::rendezvous {
@@ -21,6 +22,10 @@ constexpr const char* kTemporary = "forebayd.nodes.new";
 // needs no checksum.
 constexpr const char* kDeparture = "forebayd.leaves";
 constexpr std::uint64_t kDepartureBytesMax = 20;  // digits
+// The address of the node that was in the place before. If it is missing or no address, that node
+// is not told, so it needs no checksum, either.
+constexpr const char* kBefore = "forebayd.before";
+constexpr std::uint64_t kBeforeBytesMax = limits::kHostNameBytesMax + 8;  // "[host]:65535"
 
 // Returns whether `name` is gone.
 Status RemoveFile(io::Directory& directory, const char* name) {
@@ -94,8 +99,10 @@ std::optional<KeptList::OwnPlace> KeptList::FindOwn(const NodeEntry& own) {
   return OwnPlace{.nodes = std::move(nodes), .rank = rank};
 }
 
-Status KeptList::Keep(const std::vector<NodeEntry>& nodes) {
+Status KeptList::Keep(const std::vector<NodeEntry>& nodes, const std::string& address_before) {
   FOREBAY_TRY(RemoveFile(*directory_, kDeparture));
+  FOREBAY_TRY(RemoveAddressBefore());
+  if (!address_before.empty()) FOREBAY_TRY(WriteText(kBefore, address_before));
   return Update(nodes);
 }
 
@@ -110,27 +117,39 @@ Status KeptList::Update(const std::vector<NodeEntry>& nodes) {
   return {};
 }
 
-Status KeptList::KeepDeparture(std::int64_t time_ms) {
-  FOREBAY_TRY(RemoveFile(*directory_, kDeparture));
-  FOREBAY_ASSIGN(const auto file, directory_->Open(kDeparture, io::OpenMode::kCreate));
+// Replaces the file.
+Status KeptList::WriteText(const char* name, const std::string& text) {
+  FOREBAY_TRY(RemoveFile(*directory_, name));
+  FOREBAY_ASSIGN(const auto file, directory_->Open(name, io::OpenMode::kCreate));
   FOREBAY_ASSIGN(const auto queue, OpenQueue());
-  const std::string text = std::to_string(time_ms);
   FOREBAY_TRY(io::WriteFully(*queue, *file, 0, std::as_bytes(std::span(text))));
   return io::DataSync(*queue, *file);
 }
 
-std::optional<std::int64_t> KeptList::FindDeparture() {
-  const auto file = directory_->Open(kDeparture, io::OpenMode::kRead);
+// Nullopt: there is no such file. Of a longer one, the first `bytes_max` bytes.
+Result<std::optional<std::string>> KeptList::ReadText(const char* name,
+                                                      std::uint64_t bytes_max) const {
+  const auto file = directory_->Open(name, io::OpenMode::kRead);
   if (!file.has_value() && file.error().code() == ErrorCode::kNotFound) return std::nullopt;
-  const auto read = [&]() -> Result<std::int64_t> {
-    if (!file.has_value()) return file.error();
-    FOREBAY_ASSIGN(const io::FileInfo info, (*file)->Info());
-    FOREBAY_ASSIGN(const auto queue, OpenQueue());
-    std::string text(std::min(info.bytes, kDepartureBytesMax), '\0');
-    FOREBAY_TRY(io::ReadFully(*queue, **file, 0, std::as_writable_bytes(std::span(text))));
+  if (!file.has_value()) return file.error();
+  FOREBAY_ASSIGN(const io::FileInfo info, (*file)->Info());
+  FOREBAY_ASSIGN(const auto queue, OpenQueue());
+  std::string text(std::min(info.bytes, bytes_max), '\0');
+  FOREBAY_TRY(io::ReadFully(*queue, **file, 0, std::as_writable_bytes(std::span(text))));
+  return std::optional(std::move(text));
+}
+
+Status KeptList::KeepDeparture(std::int64_t time_ms) {
+  return WriteText(kDeparture, std::to_string(time_ms));
+}
+
+std::optional<std::int64_t> KeptList::FindDeparture() {
+  const auto read = [this]() -> Result<std::optional<std::int64_t>> {
+    FOREBAY_ASSIGN(const auto text, ReadText(kDeparture, kDepartureBytesMax));
+    if (!text) return std::nullopt;
     std::int64_t time_ms = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), time_ms);
-    const bool is_number = error == std::errc() && end == text.data() + text.size();
+    const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), time_ms);
+    const bool is_number = error == std::errc() && end == text->data() + text->size();
     if (is_number && time_ms > 0 && time_ms <= limits::kLeaveMsMax) return time_ms;
     return Error(ErrorCode::kDataLoss, "it is damaged");
   }();
@@ -141,8 +160,26 @@ std::optional<std::int64_t> KeptList::FindDeparture() {
   return std::nullopt;
 }
 
+std::string KeptList::FindAddressBefore() {
+  const auto read = [this]() -> Result<std::string> {
+    FOREBAY_ASSIGN(const auto text, ReadText(kBefore, kBeforeBytesMax));
+    if (!text) return std::string();
+    FOREBAY_ASSIGN(const HostPort address, ParseHostPort(*text));
+    if (address.port != 0) return *text;
+    return Error(ErrorCode::kDataLoss, "it has no port");
+  }();
+  if (read.has_value()) return *read;
+  log::Warn("the file {}, with the address of the node that was in the place of this one before, "
+            "cannot be used, so that node is not told; if it stood still and goes on, stop its "
+            "daemon: {}",
+            kBefore, read.error().ToString());
+  return {};
+}
+
+Status KeptList::RemoveAddressBefore() { return RemoveFile(*directory_, kBefore); }
+
 void KeptList::Remove() {
-  for (const char* const name : {kDeparture, kName}) {
+  for (const char* const name : {kDeparture, kBefore, kName}) {
     const Status removed = RemoveFile(*directory_, name);
     if (!removed.has_value()) log::Warn("could not be removed: {}", removed.error().ToString());
   }

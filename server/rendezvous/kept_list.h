@@ -1,7 +1,8 @@
 // KeptList: a copy of the list of nodes of a launch, which each daemon keeps on its own node while
 // it runs. A daemon that was killed, and is started again while the other daemons of the launch go
 // on, finds the copy, and so needs no rendezvous, for which all nodes would have to come. If the
-// killed daemon was leaving the job, that is found beside the list.
+// killed daemon was leaving the job, or had taken the place of a node that may only have stood
+// still, that is found beside the list.
 //
 //   FOREBAY_ASSIGN(KeptList kept, KeptList::Open(backend, "/run/user/1000/forebay/job"));
 //   if (auto nodes = kept.Find(own, node_count)) ...  // left by a daemon that was killed
@@ -37,9 +38,10 @@ class KeptList {
     NodeRank rank = NodeRank(0);  // at which `own` is found
   };
   std::optional<OwnPlace> FindOwn(const NodeEntry& own);
-  // Replaces what was kept. A new launch knows of no node that leaves.
-  Status Keep(const std::vector<NodeEntry>& nodes);
-  // As Keep, in the same launch, because another node is in a place. Whether this node leaves stays
+  // Replaces what was kept. A new launch knows of no node that leaves. `address_before`: of the
+  // node that was in the place of this one, and is to be told; empty: none was.
+  Status Keep(const std::vector<NodeEntry>& nodes, const std::string& address_before = {});
+  // As Keep, in the same launch, because another node is in a place. What is beside the list stays
   // kept.
   Status Update(const std::vector<NodeEntry>& nodes);
   // Beside the list: this node leaves the job, and hands over within `time_ms`. Replaces what an
@@ -47,6 +49,10 @@ class KeptList {
   Status KeepDeparture(std::int64_t time_ms);
   // Returns the time of KeepDeparture. Nullopt: the node does not leave, or the file is damaged.
   std::optional<std::int64_t> FindDeparture();
+  // Returns the address_before of Keep. Empty: there is none, or the file is damaged.
+  std::string FindAddressBefore();
+  // The node at that address has been told.
+  Status RemoveAddressBefore();
   // To be called when the daemon ends in good order.
   void Remove();
 
@@ -55,6 +61,8 @@ class KeptList {
       : backend_(&backend), directory_(std::move(directory)) {}
 
   Result<std::unique_ptr<io::IoQueue>> OpenQueue() const;
+  Status WriteText(const char* name, const std::string& text);
+  Result<std::optional<std::string>> ReadText(const char* name, std::uint64_t bytes_max) const;
   std::vector<NodeEntry> ReadList() const;
 
   io::IoBackend* backend_;

@@ -95,6 +95,36 @@ TEST_F(KeptListTest, ADepartureThatIsNoTimeIsNotUsed) {
   }
 }
 
+TEST_F(KeptListTest, TheAddressOfTheNodeBeforeIsFoundUntilItIsToldOrTheDaemonEnds) {
+  const std::string address = "[fd00::4]:7000";
+  FOREBAY_EXPECT_OK(Open().Keep(Nodes()));
+  EXPECT_EQ(Open().FindAddressBefore(), "") << "there was none";
+  FOREBAY_EXPECT_OK(Open().Keep(Nodes(), address));
+  EXPECT_EQ(Open().FindAddressBefore(), address);
+  FOREBAY_EXPECT_OK(Open().Update(Nodes()));
+  EXPECT_EQ(Open().FindAddressBefore(), address) << "the list is of the same launch";
+  FOREBAY_EXPECT_OK(Open().RemoveAddressBefore());
+  EXPECT_EQ(Open().FindAddressBefore(), "");
+  FOREBAY_EXPECT_OK(Open().RemoveAddressBefore());  // it is gone already
+  EXPECT_TRUE(Open().Find(Own(), 3).has_value());
+  FOREBAY_EXPECT_OK(Open().Keep(Nodes(), address));
+  FOREBAY_EXPECT_OK(Open().Keep(Nodes()));
+  EXPECT_EQ(Open().FindAddressBefore(), "") << "the list is of another launch";
+  FOREBAY_EXPECT_OK(Open().Keep(Nodes(), address));
+  Open().Remove();
+  EXPECT_EQ(Open().FindAddressBefore(), "");
+}
+
+TEST_F(KeptListTest, AnAddressBeforeThatIsNoneIsNotUsed) {
+  for (const std::string& text :
+       {std::string(""), std::string("n7"), std::string("n7:0"), std::string("n7:70000"),
+        std::string("\0:7", 3), std::string(1'000, 'h') + ":7000"}) {
+    FOREBAY_EXPECT_OK(Open().Keep(Nodes()));
+    FOREBAY_EXPECT_OK(backend_.AddFile("/run/forebayd.before", std::as_bytes(std::span(text))));
+    EXPECT_EQ(Open().FindAddressBefore(), "") << text;
+  }
+}
+
 TEST_F(KeptListTest, IsNotThatOfAnotherLaunch) {
   FOREBAY_EXPECT_OK(Open().Keep(Nodes()));
   EXPECT_FALSE(Open().Find(Own(), 2).has_value()) << "another number of nodes";

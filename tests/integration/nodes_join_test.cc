@@ -205,6 +205,30 @@ TEST_F(NodesJoinTest, ANodeThatStoodStillAndWasReplacedEnds) {
   ExpectExact(ReadTogether({0, 1, kNew, 3}, 1));
 }
 
+// The daemon of the node that has replaced it was killed meanwhile.
+TEST_F(NodesJoinTest, ANodeThatWasReplacedHearsOfItFromADaemonThatHasReturned) {
+  StartAllStaged();
+  daemons_[2]->Signal(SIGSTOP);
+  AwaitDeadFor({0, 1, 3}, 2);
+  const std::vector<std::string> words = JoinBy(0);
+  auto added = Join(kNew, 2, words);
+  ASSERT_FALSE(added->ready_line().empty()) << ReadText(rig_.node_log(kNew));
+  AwaitUsedBy({0, 1, 3}, 2);
+  added->Kill();
+  added = Join(kNew, 2, words);
+  ASSERT_FALSE(added->ready_line().empty()) << ReadText(rig_.node_log(kNew));
+  EXPECT_THAT(ReadText(rig_.node_log(kNew)), HasSubstr("joins the others again"));
+  const auto kept =
+      std::filesystem::path(rig_.node_socket(kNew)).parent_path() / "forebayd.before";
+  EXPECT_TRUE(std::filesystem::exists(kept)) << "for a daemon that is started after this one";
+  daemons_[2]->Signal(SIGCONT);
+  EXPECT_EQ(Outcome(2), "0");
+  EXPECT_THAT(ReadText(rig_.node_log(2)), HasSubstr("has taken the place of this node"));
+  EXPECT_TRUE(Eventually([&] { return !std::filesystem::exists(kept); })) << "it was told";
+  AwaitUsedBy({0, 1, 3}, 2);
+  ExpectExact(ReadTogether({0, 1, kNew, 3}, 1));
+}
+
 TEST_F(NodesJoinTest, ANodeThatCannotJoinSaysWhy) {
   StartAll();
   const std::string soon = "nodes.rendezvous_timeout_s=1";

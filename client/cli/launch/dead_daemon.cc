@@ -22,7 +22,8 @@ namespace {
 
 constexpr const char* kLock = "forebayd.lock";
 // What a daemon keeps for the one in its place (server/rendezvous/kept_list.h).
-constexpr const char* kKept[] = {"forebayd.nodes", "forebayd.nodes.new", "forebayd.leaves"};
+constexpr const char* kKept[] = {"forebayd.nodes", "forebayd.nodes.new", "forebayd.leaves",
+                                 "forebayd.before"};
 
 // Locks the lock file of the directory. Returns no descriptor if it is not that of a dead daemon.
 UniqueFd LockOfDead(int directory, std::span<const pid_t> daemons) {

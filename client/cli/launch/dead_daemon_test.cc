@@ -32,7 +32,8 @@ class DeadDaemonTest : public ::testing::Test {
     std::filesystem::create_directory(folder());
     Write("forebayd.lock", "4712\n");
     for (const char* const file :
-         {"forebayd.sock", "forebayd.nodes", "forebayd.nodes.new", "forebayd.leaves"}) {
+         {"forebayd.sock", "forebayd.nodes", "forebayd.nodes.new", "forebayd.leaves",
+          "forebayd.before"}) {
       Write(file, "");
     }
   }
