@@ -103,7 +103,7 @@ stage_clang() {
 }
 
 stage_fuzz() {
-  local name corpus count=0 scratch
+  local name corpus program count=0 scratch status=0
   if [[ ! -s build/fuzz/fuzzers.txt ]]; then
     say "fuzz: no fuzzer is built"
     return 0
@@ -112,17 +112,25 @@ stage_fuzz() {
     [[ -n "$name" ]] || continue
     if [[ $(left) -lt $fuzz_seconds ]]; then
       say "fuzz: NOT RUN from $name on, the tests must start"
-      return 0
+      return "$status"
+    fi
+    program=$(find build/fuzz -type f -name "$name" -perm -u+x -print -quit)
+    if [[ -z "$program" ]]; then
+      # Its build failed. The others still have something to say.
+      say "fuzz: $name is NOT BUILT"
+      status=1
+      continue
     fi
     # New inputs go to a scratch corpus; only a failing one is worth keeping in the tree.
     scratch=build/fuzz/found/$name
     mkdir -p "$scratch"
-    to_log "fuzz-$name" "$(find build/fuzz -type f -name "$name" -perm -u+x | head -n 1)" \
+    to_log "fuzz-$name" "$program" \
       -max_total_time="$fuzz_seconds" -timeout=10 -rss_limit_mb=1024 -print_final_stats=1 \
       -artifact_prefix="$scratch/" "$scratch" "$corpus" || return
     count=$((count + 1))
   done <build/fuzz/fuzzers.txt
   say "fuzz: $count fuzzer(s), $fuzz_seconds s each"
+  return "$status"
 }
 
 # ctest's closing lines come last, after what the stages cost.

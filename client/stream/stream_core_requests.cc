@@ -6,6 +6,7 @@
 // not send: it notifies the sender thread.
 #include <algorithm>
 #include <cstddef>
+#include <list>
 #include <mutex>
 #include <utility>
 
@@ -194,13 +195,15 @@ void StreamCore::KeepHeld(const v1::Opened& opened) {
 }
 
 void StreamCore::AskForLost(const std::vector<HeldId>& lost) {
-  const auto again = [&](PulledBatch& batch) FOREBAY_REQUIRES(mutex_) {
-    if (batch.state == nullptr) return;
-    if (FindHeld(lost, *batch.state) == lost.end()) return;
-    lost_states_.push_back(std::move(batch.state));
-    batch = PulledBatch{.name = batch.name, .state = nullptr, .error = std::nullopt};
-  };
-  window_.ForEach(again);
+  // Not by ForEach: it would call a function that requires the mutex, and cannot say that it is
+  // held.
+  for (std::list<PulledBatch>* batches : {&window_.queue(), &window_.named()}) {
+    for (PulledBatch& batch : *batches) {
+      if (batch.state == nullptr || FindHeld(lost, *batch.state) == lost.end()) continue;
+      lost_states_.push_back(std::move(batch.state));
+      batch = PulledBatch{.name = batch.name, .state = nullptr, .error = std::nullopt};
+    }
+  }
 }
 
 void StreamCore::Recycle(std::unique_ptr<Batch::State> state) {

@@ -105,7 +105,7 @@ TEST_F(DepartureTest, ANodeThatDoesNotLeaveTellsNobody) {
 
 TEST_F(DepartureTest, TheNodesAreAskedUntilAllHaveTakenOver) {
   Start(4);
-  for (const std::uint32_t node : {1, 2, 3}) answers_.insert_or_assign(node, false);
+  for (const std::uint32_t node : {1U, 2U, 3U}) answers_.insert_or_assign(node, false);
   EXPECT_FALSE(departure_->IsLeaving(NodeRank(0)));
   departure_->Begin(300'000);
   EXPECT_TRUE(departure_->IsLeaving(NodeRank(0)));
@@ -113,7 +113,7 @@ TEST_F(DepartureTest, TheNodesAreAskedUntilAllHaveTakenOver) {
   EXPECT_THAT(TickAfter(0), UnorderedElementsAre(1, 2, 3));
   EXPECT_EQ(time_ms_, 60'000);
   EXPECT_THAT(TickAfter(kSecondNs - 1), IsEmpty()) << "once a second";
-  for (const std::uint32_t node : {1, 3}) answers_.insert_or_assign(node, true);
+  for (const std::uint32_t node : {1U, 3U}) answers_.insert_or_assign(node, true);
   EXPECT_THAT(TickAfter(1), UnorderedElementsAre(1, 2, 3));
   // It takes over from another one as well.
   answers_.insert_or_assign(3, false);
@@ -130,7 +130,7 @@ TEST_F(DepartureTest, TheNodesAreAskedUntilAllHaveTakenOver) {
 
 TEST_F(DepartureTest, TheLogNamesNodesThatHaveLeftThisOneOut) {
   Start(4);
-  for (const std::uint32_t node : {1, 2, 3}) answers_.insert_or_assign(node, true);
+  for (const std::uint32_t node : {1U, 2U, 3U}) answers_.insert_or_assign(node, true);
   left_out_by_ = {2};
   ::testing::internal::CaptureStdout();
   departure_->Begin(300'000);

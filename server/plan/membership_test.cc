@@ -2,6 +2,7 @@
 #include "server/plan/membership.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <memory>
 #include <vector>
 
@@ -158,7 +159,7 @@ TEST(Membership, AGroupIsTakenOverOnlyFromANodeThatLeavesAndAnswers) {
     EXPECT_TRUE(takes_over([&](Membership& seen) {
       for (const NodeRank leaves : {ranked[0], ranked[1]}) seen.SetLeaves(leaves, true);
     }));
-    for (const int leaves : {0, 1}) {
+    for (const std::size_t leaves : {0U, 1U}) {
       const NodeRank other = ranked[1 - leaves];
       const auto with_other = [&](const auto& happened) {
         return takes_over([&](Membership& seen) {

@@ -273,7 +273,7 @@ TEST_F(CompressedBatchTest, ABatchThatIsPlannedAnewKeepsNothingOfItsFirstWait) {
 // Twelve extents, of which the RAM tier takes about half.
 class CrowdedViewsTest : public BatchSchedulerTest {
  protected:
-  static constexpr ServeFixture::Ask kViews = {
+  static inline const ServeFixture::Ask kViews = {
       .batch = 8, .delivery = Delivery::kViews, .mode = OrderMode::kSequential};
 
   explicit CrowdedViewsTest(std::uint64_t slot_bytes = 1 << 20,

@@ -14,9 +14,9 @@ void ExpectCopies(const RowCopier& copier) {
   constexpr std::byte kUntouched{0xEE};
   std::vector<std::byte> from(9000);
   for (std::size_t i = 0; i < from.size(); ++i) from[i] = Value(i);
-  for (const std::size_t bytes : {0, 1, 63, 1023, 1024, 1087, 1088, 4096, 4099, 8000}) {
+  for (const std::size_t bytes : {0U, 1U, 63U, 1023U, 1024U, 1087U, 1088U, 4096U, 4099U, 8000U}) {
     // Every place within a cache line, for the row and for where it goes.
-    for (const std::size_t offset : {0, 1, 16, 31, 63}) {
+    for (const std::size_t offset : {0U, 1U, 16U, 31U, 63U}) {
       std::vector<std::byte> to(9000, kUntouched);
       copier.Copy(to.data() + 64 + offset, from.data() + 63 - offset, bytes);
       copier.Finish();

@@ -696,7 +696,7 @@ TEST_F(ExtentCacheTest, TheLedgerHasWhatLeftByItsCause) {
     return found == sums.end() ? EvictionLedger::Sum() : found->second;
   };
   FOREBAY_EXPECT_OK(Store(1, 50));
-  for (const std::uint32_t number : {1, 2, 3, 4}) Take(Bring(number, 100 - number));
+  for (const std::uint32_t number : {1U, 2U, 3U, 4U}) Take(Bring(number, 100 - number));
   const EvictionLedger::Sum ram = sum(TierKind::kRam, EvictionCause::kRoom);
   EXPECT_EQ(ram.extents, 2U) << "extents 1 and 2 made room for 3 and 4";
   EXPECT_EQ(ram.gone, 1U) << "extent 1 is still on SSD";

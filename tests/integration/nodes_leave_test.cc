@@ -54,7 +54,7 @@ TEST_P(LeaveOfTest, WhatANodeHasIsHandedOverBeforeItEnds) {
   ASSERT_TRUE(asked.ok()) << asked.error_message();
   EXPECT_EQ(Outcome(2), "0");
   EXPECT_THAT(ReadText(rig_.node_log(2)), HasSubstr("have taken over what they have room for"));
-  for (const std::uint32_t epoch : {1, 2}) ExpectExact(ReadTogether({0, 1, 3}, epoch));
+  for (const std::uint32_t epoch : {1U, 2U}) ExpectExact(ReadTogether({0, 1, 3}, epoch));
   EXPECT_EQ(GfsBytesOf({0, 1, 3}), before) << "what was handed over is not read again";
 }
 
@@ -101,7 +101,7 @@ TEST_F(NodesLeaveTest, ANodeThatIsKilledWhileItLeavesCostsItsShareAtMost) {
   const std::uint64_t before = GfsBytesOf({0, 1, 3}), share = GfsBytes(2);
   EXPECT_TRUE(Leave(0, "2").ok());
   daemons_[2]->Kill();
-  for (const std::uint32_t epoch : {1, 2}) ExpectExact(ReadTogether({0, 1, 3}, epoch));
+  for (const std::uint32_t epoch : {1U, 2U}) ExpectExact(ReadTogether({0, 1, 3}, epoch));
   EXPECT_LE(GfsBytesOf({0, 1, 3}), before + share);
 }
 

@@ -23,7 +23,7 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 
 constexpr std::uint64_t kExtentMib = 4;
-constexpr RigOptions kRecords = {.records = 6144, .extent = "4MiB", .ram = "8MiB", .ssd = false};
+const RigOptions kRecords = {.records = 6144, .extent = "4MiB", .ram = "8MiB", .ssd = false};
 
 std::vector<std::string> Set(const std::string& key, std::uint64_t mib) {
   return {"--set", key + "=" + std::to_string(mib) + "MiB"};

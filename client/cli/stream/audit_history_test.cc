@@ -149,7 +149,7 @@ TEST_F(AuditHistoryTest, AJobThatIsRestartedOnAsManyRanksTakesBackTheBatchesOfEa
 TEST_F(AuditHistoryTest, AJobThatIsRestartedOnOtherRanksTakesBackTheBatchesOfAll) {
   Log("0", {.rank = 0, .end = 6});
   Log("1", {.rank = 1, .end = 7});
-  for (const std::uint64_t rank : {0, 1, 2, 3}) {
+  for (const std::uint64_t rank : {0U, 1U, 2U, 3U}) {
     Log(std::to_string(rank), {.ranks = 4, .rank = rank, .first = 4});
   }
   ExpectWhole(Audit(), 2 + 3);
@@ -198,7 +198,7 @@ TEST_F(AuditHistoryTest, AJobGoesOnOnOtherRanksWhoseClocksAreBehind) {
   Log("0", {.rank = 0, .end = 5, .opened = 100});
   Log("1", {.rank = 1, .end = 3, .opened = 101});
   Log("1", {.rank = 1, .first = 3, .end = 5, .opened = 50});
-  for (const std::uint64_t rank : {0, 1, 2, 3}) {
+  for (const std::uint64_t rank : {0U, 1U, 2U, 3U}) {
     Log("next-" + std::to_string(rank), {.ranks = 4, .rank = rank, .first = 4,
                                          .opened = rank % 2 == 0 ? 5U : 200U});
   }
@@ -315,7 +315,7 @@ TEST_F(AuditHistoryTest, AVerdictRestsOnNoClocksThatContradictTheTokens) {
 }
 
 TEST_F(AuditHistoryTest, OnlyAFewOpeningsThatNoLogLeadsToAreNamed) {
-  for (const std::uint64_t rank : {0, 1, 2, 3, 4, 5, 6, 7}) {
+  for (const std::uint64_t rank : {0U, 1U, 2U, 3U, 4U, 5U, 6U, 7U}) {
     Log(std::to_string(rank), {.ranks = 8, .rank = rank, .first = 2});
   }
   Log("0-again", {.ranks = 8, .rank = 0, .first = 10, .epochs = 2});
@@ -475,7 +475,7 @@ TEST_F(AuditHistoryTest, LogsWithoutABatchProveNothing) {
 }
 
 TEST_F(AuditHistoryTest, RanksWithoutALogAreNamed) {
-  for (const std::uint64_t rank : {0, 1, 2, 3, 4, 5, 6, 7}) {
+  for (const std::uint64_t rank : {0U, 1U, 2U, 3U, 4U, 5U, 6U, 7U}) {
     Log(std::to_string(rank), {.ranks = 8, .rank = rank});
   }
   EXPECT_THAT(Said(), AllOf(HasSubstr("every sample exactly once in epoch 0\n"),

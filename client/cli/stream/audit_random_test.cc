@@ -197,7 +197,7 @@ class PermittedOrders {
     }
     const LoggedStream& stream = history_[i].stream;
     if (Reached(stream.ranks, stream.rank) >= stream.first) return true;
-    for (const std::uint64_t ranks : {1, 2}) {
+    for (const std::uint64_t ranks : {1U, 2U}) {
       std::uint64_t together = kEnd;
       bool has_logs = false;
       for (const LoggedRun& run : history_) {

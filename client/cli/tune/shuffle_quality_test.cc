@@ -107,7 +107,7 @@ TEST(ShuffleQualityTest, RunsOfOneSampleMixLikeGlobal) {
 TEST(ShuffleQualityTest, MoreRunsInAWindowMixBetter) {
   const ShuffleQuality global = Mixing({});
   double before = 1;
-  for (const std::uint64_t window : {1, 2, 4, 16}) {
+  for (const std::uint64_t window : {1U, 2U, 4U, 16U}) {
     const double loss = EntropyLossOf(Mixing(MixedBlock(250, window)), global).batch;
     EXPECT_LT(loss, before) << window << " runs";
     before = loss;

@@ -24,7 +24,6 @@ std::atomic<std::size_t> g_largest{0};
 std::atomic<std::ptrdiff_t> g_live{0}, g_live_before{0}, g_peak{0};
 std::atomic<std::size_t> g_watched_bytes{0}, g_watched{0};
 std::atomic<bool> g_fail{false}, g_starve{false}, g_overwrite{false};
-thread_local bool t_starved = false;
 
 }  // namespace
 
@@ -64,6 +63,8 @@ bool CanWatchAllocations() {
 
 #if !defined(FOREBAY_TEST_IS_SANITIZED)
 namespace {
+
+thread_local bool t_starved = false;
 
 // Under an allocation that outlives the watch, or one before it, the count goes on.
 void Count(std::ptrdiff_t bytes) {

@@ -227,13 +227,13 @@ TEST_F(ConnectionRoomTest, NoPayloadIsLostWhileConnectionsAreClosedAllTheTime) {
       Posted posted(*nodes[asking], ranks[sending], {1'000, 70'000});
       if (!nodes[sending]->CanSend(ranks[asking], posted.place)) {
         nodes[asking]->Cancel(posted.place.tag);
-        for (const std::size_t message : {0, 1}) AwaitError(posted.outcomes, message);
+        for (const std::size_t message : {0U, 1U}) AwaitError(posted.outcomes, message);
         std::this_thread::yield();
         continue;
       }
       Outcomes outcomes(2);
       nodes[sending]->Send(ranks[asking], posted.place, sent.payload, outcomes.Ended());
-      for (const std::size_t message : {0, 1}) {
+      for (const std::size_t message : {0U, 1U}) {
         FOREBAY_EXPECT_OK(posted.outcomes.Await(message));
         FOREBAY_EXPECT_OK(outcomes.Await(message));
       }
@@ -244,8 +244,8 @@ TEST_F(ConnectionRoomTest, NoPayloadIsLostWhileConnectionsAreClosedAllTheTime) {
     }
   };
   std::vector<std::jthread> threads;
-  for (const std::size_t asking : {0, 1, 2}) {
-    for (const std::size_t sending : {0, 1, 2}) {
+  for (const std::size_t asking : {0U, 1U, 2U}) {
+    for (const std::size_t sending : {0U, 1U, 2U}) {
       if (asking != sending) threads.emplace_back(ask, asking, sending);
     }
   }

@@ -139,8 +139,7 @@ void SimulatedNodes::Call(std::size_t from, const Prober::Probe& probe, std::int
                           Heard heard) {
   // The answer and the deadline both end the call. The first one of them counts.
   const auto has_ended = std::make_shared<bool>(false);
-  const auto end = [this, from, has_ended, heard](const std::optional<Gossip>& answer,
-                                                  bool has_answered) {
+  const auto end = [has_ended, heard](const std::optional<Gossip>& answer, bool has_answered) {
     if (std::exchange(*has_ended, true)) return;
     heard(answer, has_answered);
   };

@@ -164,7 +164,7 @@ TEST_F(HugePagesTest, AKernelThatRefusesIsNotAskedForEver) {
 
 TEST_F(MadeHugePagesTest, ASuccessMakesUpForRefusals) {
   if (testing::MakesHugePagesByItself()) GTEST_SKIP() << "this kernel needs not be asked";
-  for (const std::uint64_t half : {0, 1}) {
+  for (const std::uint64_t half : {0U, 1U}) {
     const bool did_run = RunWithRefusedCall(SYS_madvise, ENOMEM, [&] {
       pages_.Prepare(0, half * 4 * kPage, 3 * kPage);
     });
