@@ -190,22 +190,6 @@ TEST_F(OtherNodeTest, ItStaysAwayWhereItsDaemonIsBackAndRefusesIt) {
   Finish(*stream);
 }
 
-// Readers of a lost node, for instance, that came before this one have taken the room.
-TEST_F(OtherNodeTest, ADaemonThatWasStartedAgainAndHasNoRoomYetIsAskedAgain) {
-  const auto client = Connect();
-  const auto stream = Open(*client, FakeStream(4));
-  ReadOn(*stream, 5);
-  std::atomic<int> refused = 0;
-  home_.faults.refuse_open = [&refused](const OrderSpec&) -> std::optional<Error> {
-    if (++refused > 2) return std::nullopt;
-    return Error(ErrorCode::kResourceExhausted, "no slot memory");
-  };
-  home_.Stop();
-  home_.Start();
-  ReadToEnd(*stream);
-  EXPECT_EQ(refused, 3);
-}
-
 // The daemon keeps what the program still reads, and must be told of it when the stream comes back.
 TEST_F(OtherNodeTest, BatchesOfADaemonThatOnlyStoodStillKeepTheirBytes) {
   home_.NameOtherNodes({other_.node_address()}, kTestClient);

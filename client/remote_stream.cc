@@ -261,6 +261,7 @@ Deadline RemoteStream::ConnectEnd() const {
 Status RemoteStream::Reconnect(Deadline deadline) {
   // A daemon that takes connections but ends every call is given up, until the caller calls again.
   if (reconnects_without_batch_ >= limits::kReconnectsWithoutBatchMax) {
+    reconnects_without_batch_ = 0;
     return Error(ErrorCode::kUnavailable,
                  "the daemon ends every call of this stream: " + core_->call_error().message());
   }
@@ -350,7 +351,6 @@ template <typename Wait>
 Result<StreamCore::Outcome> RemoteStream::WaitPatiently(Wait wait, Deadline until) {
   using Waited = StreamCore::Waited;
   LookHome(until);
-  reconnects_without_batch_ = 0;
   BatchRetry retry(steady_clock::now(), retry_for_, until);
   for (;;) {
     // An error here is final for the stream, or the caller's to mend; what can be waited out comes

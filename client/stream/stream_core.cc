@@ -342,8 +342,6 @@ Result<StreamCore::Outcome> StreamCore::WaitNamed(const BatchName& name, Deadlin
     return Stop();
   }
   if (ended_) {
-    // If the caller does not come back for it, its answer is given back.
-    if (batch != nullptr) batch->abandoned = true;
     outcome.waited = Waited::kCallEnded;
     return outcome;
   }

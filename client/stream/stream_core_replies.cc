@@ -277,11 +277,6 @@ void StreamCore::OnEnded(const grpc::Status& status) {
                   "the daemon at " + call_->connection().address() +
                       " does not serve this stream: " + error.ToString());
   }
-  // A daemon that was started again has given the room to others, for instance to readers of a lost
-  // node that came first. They leave.
-  if (!opened_ && schema_ != nullptr && error.code() == ErrorCode::kResourceExhausted) {
-    error = Error(ErrorCode::kUnavailable, error.message());
-  }
   // After the trailer the stream has everything, however the call ends.
   if (!error.retryable() && !trailer_) Fail(error);
   call_error_ = std::move(error);

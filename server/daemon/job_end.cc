@@ -72,7 +72,8 @@ bool JobEnd::HaveAllFinished() {
 bool JobEnd::IsAwaitedLocked(const Other& other, std::int64_t now_ns) const {
   if (!other.silent_since_ns) return !other.has_finished || !other.knows;
   if (other.has_finished) return false;
-  if (!other.is_dead && other.missed < kMissed) return true;
+  // A node that counts as dead is asked once more, too: others may have been wrong about it.
+  if (other.missed < (other.is_dead ? 1 : kMissed)) return true;
   return now_ns - *other.silent_since_ns < parts_.stay_ms * kNsOfMs;
 }
 

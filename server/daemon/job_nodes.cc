@@ -303,6 +303,8 @@ Status JobNodes::AwaitAnswers() {
   for (const rendezvous::NodeEntry& node : nodes) {
     if (node.rank != membership_->self() && !node.is_free()) others.push_back(node.rank);
   }
+  // Those behind this node first, so that not all nodes of a large job ask the same ones first.
+  std::ranges::rotate(others, std::ranges::upper_bound(others, membership_->self()));
   FirstAnswers answers({.clock = parts_.clock,
                         .nodes = std::move(others),
                         .at_a_time = NodesAskedAtATime(parts_.config.peer_channels),

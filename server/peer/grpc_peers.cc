@@ -206,6 +206,7 @@ void GrpcPeers::Watch(const LinkWatchParts& parts) {
 
 // The watch ends first, because it looks at the links and ends their calls.
 void GrpcPeers::Stop() {
+  is_stopping_ = true;
   if (watch_thread_.joinable()) {
     watch_thread_.request_stop();
     watch_thread_.join();
@@ -350,6 +351,8 @@ Result<std::vector<io::FileInfo>> GrpcPeers::Stat(const stage::StatRequest& requ
 
 void GrpcPeers::Ping(NodeRank node, std::int64_t deadline_ns, Pinged done,
                      std::optional<bool> has_finished) {
+  // The end of a ping to one node may begin that to the next one, whose link is not stopped yet.
+  if (is_stopping_) return done(Error(ErrorCode::kCancelled, "this node stops"));
   const Result<PeerLink*> link = LinkTo(node);
   if (!link.has_value()) return done(link.error());
   // A ping without a sender only asks whether the node answers.

@@ -5,6 +5,7 @@
 // PeerServer answers on the other node. The addresses of the nodes are given as a table.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -140,6 +141,7 @@ class GrpcPeers final : public stage::ExtentSource,
   const NodeRank self_;
   OpenChannels channels_;  // of links_
   std::map<NodeRank, std::unique_ptr<PeerLink>> links_;  // does not change
+  std::atomic<bool> is_stopping_ = false;
   std::unique_ptr<LinkWatch> watch_;
   std::jthread watch_thread_;  // runs `watch_`
 };

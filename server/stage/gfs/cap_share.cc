@@ -15,8 +15,9 @@ namespace {
 
 constexpr double kNsPerSecond = 1e9;
 constexpr double kNsMax = 1e18;  // 30 years
-// A loan is renewed when less than this is left of it. Tick comes once a second, so there is one
-// attempt at least before the loan ends.
+// A loan is renewed when less than this is left of it. Tick comes once a second as a rule, so there
+// is one attempt at least before the loan ends. If it comes late, the node does without it for a
+// moment.
 constexpr std::int64_t kRenewNs = 1'500'000'000;
 // A node is short if its calls waited for this part of the time.
 constexpr double kShortPart = 0.2;
