@@ -520,8 +520,9 @@ void Stager::PerformCatalogue(StagingJob& job, io::IoQueue& queue) {
 
 void Stager::StageEarly(Dataset& dataset, ExtentId extent, const catalog::ExtentInfo& info,
                         std::span<const catalog::ObjectInfo> objects) {
-  // Another node of the job reads it. Copying it from there can wait until there is a catalog.
-  if (!supplier_.Reads(GroupKeyOf(dataset.hash(), info.first_object))) return;
+  // Early extents are read from the GFS. What another node reads, or may have for this one, which
+  // has joined the job, takes over or yields, is copied from there once there is a catalog.
+  if (supplier_.AsksOthers(GroupKeyOf(dataset.hash(), info.first_object))) return;
   if (early_.Add(dataset, extent, info, objects)) queue_.AddedEarly();
 }
 
