@@ -277,6 +277,49 @@ TEST_F(CrowdedSourceTest, WhatAnotherNodeRefusesIsReadInPieces) {
   rig_.Stop();  // which uses the nodes
 }
 
+// The other node of a job, which has staged the data set.
+class StagedNode final : public ExtentSource {
+ public:
+  StagedNode(StageRig& rig, io::Clock& clock)
+      : dataset_(rig.dataset()), local_(rig.cache(), rig.stager(), clock) {}
+  Result<SuppliedExtent> Read(const ExtentRequest& request, const AllocateImage& allocate,
+                              io::IoQueue& queue) override {
+    return local_.Read(dataset_, request.catalog.fingerprint(), request.extent, allocate, queue);
+  }
+
+ private:
+  Dataset& dataset_;
+  LocalExtents local_;
+};
+
+// An extent that is loaded before there is a catalog always comes from the GFS, also on a node that
+// has joined. Whether one is loaded so early is a race, so the test repeats.
+TEST_F(ExtentSourceTest, ANodeThatHasJoinedGetsAFolderFromTheOthersAlone) {
+  DatasetOptions folder;
+  folder.source.name = "folder";
+  folder.source.format = catalog::Format::kImageFolder;
+  folder.source.settings.SetTexts("suffixes", {".jpg"});
+  folder.source.extent_bytes = 64 << 10;
+  folder.group_bytes = 1;  // so that the nodes share the data set, extent by extent
+  for (std::uint64_t i = 0; i < 300; ++i) {
+    const std::string path = "/gfs/class" + std::to_string(i % 3) + "/" + std::to_string(i);
+    FOREBAY_EXPECT_OK(memory_.AddFile(path + ".jpg", Pattern(2000, i)));
+  }
+  StageRig other(memory_, "");
+  FOREBAY_EXPECT_OK(other.Start(folder));
+  FOREBAY_EXPECT_OK(other.StageAll());
+  StagedNode peer(other, clock_);
+  plan::Membership nodes{NodeRank(0), {{NodeRank(0), 1}, {NodeRank(1), 1}}};
+  nodes.SetYields(plan::YieldReason::kArrives, true);
+  for (int i = 0; i < 50; ++i) {
+    StageRig joined(memory_, "");
+    FOREBAY_EXPECT_OK(joined.Start(folder, {.readers = 3, .nodes = &nodes, .peers = &peer}));
+    FOREBAY_EXPECT_OK(joined.StageAll());
+    ASSERT_GT(joined.dataset().progress().staged_bytes, 0U);
+    ASSERT_EQ(joined.dataset().progress().gfs_bytes, 0U) << "attempt " << i;
+  }
+}
+
 TEST(ExtentSourceErrors, AnOwnErrorIsNotTakenForSilence) {
   for (const ErrorCode code : {ErrorCode::kUnavailable, ErrorCode::kDeadlineExceeded}) {
     EXPECT_TRUE(IsNoAnswer(Error(code, "x")));

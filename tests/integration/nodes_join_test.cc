@@ -300,5 +300,24 @@ TEST_F(NodesJoinArchivesTest, ANodeThatJoinsScansNothing) {
   EXPECT_EQ(GfsBytesOfAll(), before);
 }
 
+// A node begins to stage small files while it still lists them, but not those that others may have.
+class NodesJoinFolderTest : public NodesJoinTest {
+ protected:
+  NodesJoinFolderTest()
+      : NodesJoinTest({.records = 8192, .files = RecordFiles::kFolder, .ram = "64MiB"}) {}
+};
+
+TEST_F(NodesJoinFolderTest, ANodeThatJoinsReadsNoFile) {
+  StartAll({"--set", "nodes.free_places=1"});
+  AwaitStagedEverywhere();
+  const std::uint64_t before = GfsBytesOfAll();
+  const auto added = Join(kNew, {}, JoinBy(0, {"--set", "nodes.free_places=1"}));
+  ASSERT_FALSE(added->ready_line().empty()) << ReadText(rig_.node_log(kNew));
+  AwaitUsedBy({0, 1, 2, 3, kNew}, 4);
+  EXPECT_GT(AllSeenBy(0)[4].used_bytes(), 0U);
+  EXPECT_EQ(GfsBytes(kNew), 0U);
+  EXPECT_EQ(GfsBytesOfAll(), before);
+}
+
 }  // namespace
 }  // namespace forebay::integration
