@@ -65,6 +65,7 @@ void StreamReactor::OnReadDone(bool ok) {
     return;
   }
   if (request_.has_open()) {
+    service_.HasSpoken(*this);
     Open(request_.open());
     return;
   }
@@ -147,6 +148,8 @@ void StreamReactor::OpenCatalogued(stage::Dataset& dataset, const StreamRequestS
     if (!has_ended) {
       session_ = *session;
       while_open_ = std::move(while_open);
+      // Under the lock: the call has not ended, so the service hears of its end later.
+      service_.HasOpened(*this);
       SayOpenedLocked();
     }
   }
