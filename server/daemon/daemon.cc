@@ -168,6 +168,7 @@ bool Daemon::Tick() {
   // Batches that have waited for an extent for too long fail now, with an error.
   registry_->ExpireWaiting();
   registry_->FreeWhatNobodyReads();
+  data_service_->EndSilentCalls();
   if (own_rows_) own_rows_->Expire();
   const bool has_remote_clients = data_service_->has_remote_clients();
   nodes_->Tick(has_remote_clients);

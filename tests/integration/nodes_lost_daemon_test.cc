@@ -404,6 +404,18 @@ TEST_F(NodesRemoteClientTest, AMessageBeyondTheLimitEndsItsCallOnly) {
   EXPECT_TRUE(stub->Describe(again.get(), request, &reply).ok());
 }
 
+// Each has the place of a client that needs it.
+TEST_F(NodesRemoteClientTest, ACallThatOpensNothingIsEnded) {
+  const auto stub = v1::Data::NewStub(ChannelWith(Certificates('a')));
+  const auto context = NewContext();
+  const auto call = stub->Stream(context.get());
+  v1::StreamReply reply;
+  EXPECT_FALSE(call->Read(&reply));
+  const grpc::Status ended = call->Finish();
+  EXPECT_EQ(ended.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_THAT(ended.error_message(), HasSubstr("has opened no stream"));
+}
+
 // What a client leaves behind that is gone without a word.
 TEST_F(NodesRemoteClientTest, TheMemoryOfAClientThatVanishesIsFree) {
   v1::StreamRequest open = GoodOpen(ClientOf(1)->Describe(kDataset), 16);

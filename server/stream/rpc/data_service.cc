@@ -256,14 +256,17 @@ StreamReactor* DataService::Begin(ClientIdentity client) {
     // draining_.
     streams_.insert(reactor);
     draining = draining_;
-    if (is_remote) is_full = ++remote_streams_ > limits::kClientsMax;
+    if (is_remote) {
+      is_full = ++remote_streams_ > limits::kClientsMax;
+      silent_since_ns_[reactor.get()] = parts_.clock.NowNs();
+    }
   }
   // Before Begin, which then reads nothing. gRPC still reports the end, so the reactor stays in the
   // list until it is told.
   if (draining) reactor->End(ShuttingDown());
   if (is_full) {
     reactor->End(Error(ErrorCode::kUnavailable,
-                       fmt::format("this daemon serves {} streams of clients of other nodes, the "
+                       fmt::format("this daemon serves {} calls of clients of other nodes, the "
                                    "most that it does (kClientsMax)",
                                    limits::kClientsMax)));
   }
@@ -275,15 +278,48 @@ bool DataService::has_remote_clients() const {
   // For a program that has one stream after another.
   constexpr std::int64_t kBetweenStreamsNs = 10'000'000'000;
   const MutexLock lock(mutex_);
-  return remote_streams_ > 0 ||
+  return !remote_open_.empty() ||
          (remote_left_ns_ && parts_.clock.NowNs() - *remote_left_ns_ < kBetweenStreamsNs);
+}
+
+void DataService::HasSpoken(const StreamReactor& stream) {
+  const MutexLock lock(mutex_);
+  silent_since_ns_.erase(&stream);
+}
+
+void DataService::HasOpened(const StreamReactor& stream) {
+  if (!stream.client().is_remote) return;
+  const MutexLock lock(mutex_);
+  remote_open_.insert(&stream);
+}
+
+void DataService::EndSilentCalls() {
+  constexpr std::int64_t kPatienceNs = limits::kHandshakeDeadlineMs * 1'000'000;
+  std::vector<std::shared_ptr<StreamReactor>> silent;
+  {
+    const MutexLock lock(mutex_);
+    const std::int64_t now_ns = parts_.clock.NowNs();
+    for (const std::shared_ptr<StreamReactor>& stream : streams_) {
+      const auto found = silent_since_ns_.find(stream.get());
+      if (found == silent_since_ns_.end() || now_ns - found->second < kPatienceNs) continue;
+      silent.push_back(stream);
+      silent_since_ns_.erase(found);  // it is told once
+    }
+  }
+  for (const std::shared_ptr<StreamReactor>& stream : silent) {
+    // A client that was only slow asks the next node.
+    stream->End(Error(ErrorCode::kUnavailable,
+                      fmt::format("the call has opened no stream within {} ms",
+                                  limits::kHandshakeDeadlineMs)));
+  }
 }
 
 void DataService::Left(const std::shared_ptr<StreamReactor>& stream) {
   const MutexLock lock(mutex_);
   if (stream->client().is_remote) {
     --remote_streams_;
-    remote_left_ns_ = parts_.clock.NowNs();
+    silent_since_ns_.erase(stream.get());
+    if (remote_open_.erase(stream.get()) > 0) remote_left_ns_ = parts_.clock.NowNs();
   }
   streams_.erase(stream);
   if (streams_.empty()) all_left_.NotifyAll();

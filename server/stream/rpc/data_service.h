@@ -67,7 +67,8 @@ class DataService final : public forebay::v1::Data::CallbackService {
 
   // As Hello, Describe and Stream, for a client of another node (RemoteDataService). Describe does
   // not wait for a catalog, so that such calls hold nothing: it ends with kUnavailable, and the
-  // client asks the next node. At most limits::kClientsMax streams are served at a time.
+  // client asks the next node. At most limits::kClientsMax calls of Stream are served at a time;
+  // one that does not open its stream is ended (EndSilentCalls).
   grpc::ServerUnaryReactor* RemoteHello(grpc::CallbackServerContext* context,
                                         const v1::HelloRequest* request, v1::HelloReply* reply);
   grpc::ServerUnaryReactor* RemoteDescribe(grpc::CallbackServerContext* context,
@@ -76,8 +77,11 @@ class DataService final : public forebay::v1::Data::CallbackService {
   grpc::ServerBidiReactor<v1::StreamRequest, v1::StreamReply>* RemoteStream(
       grpc::CallbackServerContext* context);
   // Whether a client of another node has a stream open, or had one until 10 s ago: it may open its
-  // next one.
+  // next one. A call that opens no stream does not count.
   bool has_remote_clients() const;
+  // Ends calls of other nodes that have not sent `open` within limits::kHandshakeDeadlineMs, for
+  // each has the place of a client that needs it. Call about once a second.
+  void EndSilentCalls();
 
   // Before a connection's first call: who it is. `peer` is what gRPC calls the connection.
   void Connected(const std::string& peer, const ClientIdentity& client);
@@ -92,6 +96,9 @@ class DataService final : public forebay::v1::Data::CallbackService {
   friend class StreamReactor;
   // When gRPC is done with it, and it holds nothing any more.
   void Left(const std::shared_ptr<StreamReactor>& stream);
+  // A call has sent `open`, whatever comes of it; its stream is open.
+  void HasSpoken(const StreamReactor& stream);
+  void HasOpened(const StreamReactor& stream);
   ClientIdentity ClientOf(const std::string& peer) const;
   void FillHello(v1::HelloReply& reply) const;
   struct DescribeCall {
@@ -116,7 +123,12 @@ class DataService final : public forebay::v1::Data::CallbackService {
   // Those that gRPC is not done with.
   std::unordered_set<std::shared_ptr<StreamReactor>> streams_ FOREBAY_GUARDED_BY(mutex_);
   std::uint32_t remote_streams_ FOREBAY_GUARDED_BY(mutex_) = 0;  // of these, of other nodes
-  // When the last one of another node has ended; nullopt: there was none.
+  // Of these, those that have not sent `open`, with the time at which they began.
+  std::unordered_map<const StreamReactor*, std::int64_t> silent_since_ns_
+      FOREBAY_GUARDED_BY(mutex_);
+  // And those whose streams are open.
+  std::unordered_set<const StreamReactor*> remote_open_ FOREBAY_GUARDED_BY(mutex_);
+  // When the last stream of another node has ended; nullopt: there was none.
   std::optional<std::int64_t> remote_left_ns_ FOREBAY_GUARDED_BY(mutex_);
   // Lines of LogRemote in the minute since then, and those that were left out.
   std::int64_t remote_lines_since_ns_ FOREBAY_GUARDED_BY(mutex_) = 0;

@@ -65,6 +65,7 @@ void StreamReactor::OnReadDone(bool ok) {
     return;
   }
   if (request_.has_open()) {
+    service_.HasSpoken(*this);
     Open(request_.open());
     return;
   }
@@ -140,36 +141,48 @@ void StreamReactor::OpenCatalogued(stage::Dataset& dataset, const StreamRequestS
     return End(is_full ? Error(ErrorCode::kUnavailable, refused.message()) : refused);
   }
   std::shared_ptr<void> while_open = service_.parts_.opened((*session)->spec());
+  bool has_ended = false;
   {
     const MutexLock lock(mutex_);
-    if (ended_) {
-      // Cancelled meanwhile: the session goes with this scope, after the lock.
-    } else {
+    has_ended = ended_;
+    if (!has_ended) {
       session_ = *session;
       while_open_ = std::move(while_open);
-      const StreamSpec& open = session_->spec();
-      LogOpened(open);
-      v1::Opened& opened = *pending_.mutable_opened();
-      opened.set_catalog_fingerprint(open.catalog->fingerprint());
-      opened.set_selected_count(open.selection->size());
-      opened.set_steps_per_epoch(open.plan.steps());
-      opened.set_dropped_per_epoch(open.plan.dropped_samples());
-      opened.set_padded_per_epoch(open.plan.padded_samples());
-      opened.set_batch_bytes_max(open.batch_bytes_max);
-      for (const std::uint64_t id : session_->held_ids()) opened.add_still_held(id);
-      for (std::uint32_t i = 0; i < open.catalog->fields().size(); ++i) {
-        FillField(*open.catalog, FieldId(i), *opened.add_fields());
-      }
-      // An estimate; the counter only decides when a message is full, and that there is something
-      // to send.
-      pending_bytes_ += 1024;
-      PumpLocked();
+      // Under the lock: the call has not ended, so the service hears of its end later.
+      service_.HasOpened(*this);
+      SayOpenedLocked();
     }
+  }
+  if (has_ended) {
+    // Another call of the reader may be closing the session just now, and calls Closed of this
+    // object in the end. Close waits for that; OnDone, which finds no session, does not.
+    (*session)->Close();
+    return;
   }
   // The first request may already name batches, which saves a round trip.
   const Status served = Serve(request_);
   if (!served.has_value()) return End(served.error());
   ContinueReading();
+}
+
+void StreamReactor::SayOpenedLocked() {
+  const StreamSpec& open = session_->spec();
+  LogOpened(open);
+  v1::Opened& opened = *pending_.mutable_opened();
+  opened.set_catalog_fingerprint(open.catalog->fingerprint());
+  opened.set_selected_count(open.selection->size());
+  opened.set_steps_per_epoch(open.plan.steps());
+  opened.set_dropped_per_epoch(open.plan.dropped_samples());
+  opened.set_padded_per_epoch(open.plan.padded_samples());
+  opened.set_batch_bytes_max(open.batch_bytes_max);
+  for (const std::uint64_t id : session_->held_ids()) opened.add_still_held(id);
+  for (std::uint32_t i = 0; i < open.catalog->fields().size(); ++i) {
+    FillField(*open.catalog, FieldId(i), *opened.add_fields());
+  }
+  // An estimate; the counter only decides when a message is full, and that there is something to
+  // send.
+  pending_bytes_ += 1024;
+  PumpLocked();
 }
 
 // Without shared memory, inline_ points into the slots of batches that the reader holds, and soon
