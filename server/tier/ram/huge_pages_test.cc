@@ -79,6 +79,7 @@ TEST_F(MadeHugePagesTest, ARunIsPreparedOnce) {
 
 TEST_F(MadeHugePagesTest, BytesKeepTheirValueWhileOthersWrite) {
   std::memset(bytes().data(), 0x5A, 3 * kPage);
+  std::atomic<bool> has_begun = false;
   std::atomic<bool> is_done = false;
   std::uint64_t written = 0;
   std::thread writer([&] {
@@ -88,8 +89,10 @@ TEST_F(MadeHugePagesTest, BytesKeepTheirValueWhileOthersWrite) {
       for (std::uint64_t run = 0; run < 8; ++run) {
         std::memcpy(&bytes()[run * kPage + kPage / 2], &written, sizeof written);
       }
+      has_begun = true;
     }
   });
+  while (!has_begun) std::this_thread::yield();
   pages_.Prepare(0, 0, 8 * kPage);
   is_done = true;
   writer.join();
