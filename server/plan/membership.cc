@@ -47,12 +47,6 @@ bool Membership::LeavesAt(std::size_t index) const {
   return index != self_ && leaves_[index].load(std::memory_order_relaxed);
 }
 
-// It rests, and not for ever.
-bool Membership::ComesBackAt(std::size_t index, std::int64_t now_ns) const {
-  const std::int64_t rest_end_ns = RestEnd(index);
-  return now_ns < rest_end_ns && rest_end_ns != kForEver;
-}
-
 void Membership::SetLives(NodeRank node, bool lives) {
   lives_[IndexOf(node)].store(lives, std::memory_order_relaxed);
 }
@@ -132,22 +126,15 @@ bool Membership::TakesOver(std::uint64_t group_key, std::int64_t now_ns) const {
   OwnerTree::Ranking ranking = owners_.RankingOf(group_key);
   while (const auto next = ranking.Next()) {
     if (*next == self_) break;
+    const std::int64_t rest_end_ns = RestEnd(*next);
+    const bool comes_back = now_ns < rest_end_ns && rest_end_ns != kForEver;
     if (LeavesAt(*next)) {
       can_get_it = can_get_it || LivesAt(*next);
-    } else if (LivesAt(*next) || ComesBackAt(*next, now_ns)) {
+    } else if (LivesAt(*next) || comes_back) {
       return false;
     }
   }
   return can_get_it;
-}
-
-bool Membership::ALeavingNodeRests(std::uint64_t group_key, std::int64_t now_ns) const {
-  OwnerTree::Ranking ranking = owners_.RankingOf(group_key);
-  while (const auto next = ranking.Next()) {
-    if (*next == self_) break;
-    if (LeavesAt(*next) && ComesBackAt(*next, now_ns)) return true;
-  }
-  return false;
 }
 
 bool Membership::IsBehind(std::uint64_t group_key, NodeRank node) const {

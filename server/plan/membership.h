@@ -99,9 +99,6 @@ class Membership {
   // Whether this node reads the group only because another one leaves, from which it can get it. A
   // node that rests and comes back keeps its place: if it is the one before, nothing moves here.
   bool TakesOver(std::uint64_t group_key, std::int64_t now_ns) const;
-  // Whether a node before this one in the group's ranking leaves and rests. It may supply the group
-  // when its rest is over.
-  bool ALeavingNodeRests(std::uint64_t group_key, std::int64_t now_ns) const;
   // Whether `node` comes after this one in the group's ranking. Only a node that yields asks such a
   // node, which may in turn ask this one.
   bool IsBehind(std::uint64_t group_key, NodeRank node) const;
@@ -119,7 +116,6 @@ class Membership {
   std::size_t IndexOf(NodeRank node) const;
   bool LivesAt(std::size_t index) const;
   bool LeavesAt(std::size_t index) const;
-  bool ComesBackAt(std::size_t index, std::int64_t now_ns) const;
   std::int64_t RestEnd(std::size_t index) const { return rests_until_ns_[index].load(); }
   bool ServesAt(std::size_t index) const { return LivesAt(index) && !LeavesAt(index); }
   // The first node of the ranking before this one that is alive, not among `asked`, and leaves or

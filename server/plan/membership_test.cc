@@ -182,27 +182,6 @@ TEST(Membership, AGroupIsTakenOverOnlyFromANodeThatLeavesAndAnswers) {
   }
 }
 
-TEST(Membership, AGroupIsLateWhileANodeBeforeThisOneThatLeavesRests) {
-  constexpr std::int64_t kNow = 50;
-  for (std::uint64_t i = 0; i < 100; ++i) {
-    const std::vector<NodeRank> ranked = Membership(NodeRank(0), Nodes(4)).Ranked(Key(i));
-    const auto is_late = [&](NodeRank node, bool leaves, std::int64_t until_ns) {
-      Membership seen(ranked[2], Nodes(4));
-      seen.SetLeaves(node, leaves);
-      seen.Rest(node, until_ns);
-      return seen.ALeavingNodeRests(Key(i), kNow);
-    };
-    for (const NodeRank before : {ranked[0], ranked[1]}) {
-      EXPECT_TRUE(is_late(before, true, kNow + 1));
-      EXPECT_FALSE(is_late(before, true, kNow)) << "the rest is over";
-      EXPECT_FALSE(is_late(before, true, Membership::kForEver)) << "it is left out";
-      EXPECT_FALSE(is_late(before, false, kNow + 1)) << "it stays";
-    }
-    EXPECT_FALSE(is_late(ranked[2], true, kNow + 1)) << "this node itself";
-    EXPECT_FALSE(is_late(ranked[3], true, kNow + 1)) << "it is behind this node";
-  }
-}
-
 TEST(Membership, WhoeverWasAskedIsNotAskedAgainAndThisNodeReadsAfterAllBeforeIt) {
   for (std::uint64_t i = 0; i < 100; ++i) {
     const Membership seen(NodeRank(2), Nodes(6));

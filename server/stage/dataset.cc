@@ -470,8 +470,7 @@ bool Dataset::Report(ExtentId extent, const Status& status, std::int64_t now_ns,
   bool has_ended = false;
   {
     const MutexLock lock(mutex_);
-    // A lack of memory is temporary, and so is the rest of a node that has the extent: the extent
-    // stays absent, and the pass does not fail for it.
+    // A lack of memory is temporary: the extent stays absent, and the pass does not fail for it.
     const bool is_short = !status.has_value() &&
                           status.error().code() == ErrorCode::kResourceExhausted;
     const bool is_tried_again = is_short || (ahead && !waiters_.contains(extent));

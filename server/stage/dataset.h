@@ -235,8 +235,8 @@ class Dataset {
   // `has_ended`, if given, is set to whether the pass has ended with this call.
   std::optional<ExtentId> ClaimNext(std::int64_t now_ns, bool* has_ended = nullptr);
   // Reports the outcome of a claimed load; calls its waiters. True if the pass has ended with it.
-  // kResourceExhausted (ExtentSupplier::Load) does not fail the pass: the extent stays unstaged.
-  // Nor does an error of a load that was made `ahead` of need, if nobody waits for it by now.
+  // A lack of memory (kResourceExhausted) does not fail the pass: the extent stays unstaged. Nor
+  // does an error of a load that was made `ahead` of need, if nobody waits for it by now.
   bool Report(ExtentId extent, const Status& status, std::int64_t now_ns, bool ahead = false);
 
   void CountGfs(std::uint64_t opens, std::uint64_t reads, std::uint64_t bytes,

@@ -112,9 +112,6 @@ Result<bool> ExtentSupplier::LoadOnce(const LoadRequest& load, std::uint32_t suc
                               .extent = extent, .priority = load.priority};
   FOREBAY_ASSIGN(std::optional<SuppliedExtent> supplied,
                  AskOthers(request, allocate, working, queue));
-  if (!supplied && ComesLater(load)) {
-    return Error(ErrorCode::kResourceExhausted, "a node that leaves, and may have it, is late");
-  }
   // 3. This node reads the GFS, for the whole job. A reader that needs only samples need not wait
   // for the whole extent.
   if (!supplied && in_pieces) {
@@ -139,15 +136,6 @@ Result<bool> ExtentSupplier::LoadOnce(const LoadRequest& load, std::uint32_t suc
        .is_packed = supplied->is_packed,
        .successors = successors},
       load.access == Access::kInRam ? std::optional(home) : std::nullopt, queue);
-}
-
-// No reader waits for a rest, also one that has joined the load and needs the whole extent. Others
-// that have joined it ask again.
-bool ExtentSupplier::ComesLater(const LoadRequest& load) const {
-  if (parts_.nodes == nullptr || !load.background || load.needs_whole.load()) return false;
-  return !load.dataset.is_replaced() &&
-         parts_.nodes->ALeavingNodeRests(load.dataset.group_key(load.extent),
-                                         parts_.clock.NowNs());
 }
 
 Result<tier::ArenaBlock> ExtentSupplier::Allocate(const LoadRequest& load,

@@ -89,8 +89,8 @@ class ExtentSupplier {
 
   // Blocks until the extent can be used, or an error is final. `queue` must be idle. True: the
   // extent is smaller than planned, and other extents got a home because of that. Errors:
-  // kResourceExhausted: there is no memory, or nobody waits for the extent and the node that it is
-  // taken over from rests; kCancelled: the tiers were stopped; kDataLoss; those of the GFS.
+  // kResourceExhausted: there is no memory; kCancelled: the tiers were stopped; kDataLoss; those of
+  // the GFS.
   Result<bool> Load(const LoadRequest& load, io::IoQueue& queue);
 
   // Whether this node reads the extents of a group (Dataset::group_key) from the GFS for all nodes.
@@ -126,8 +126,6 @@ class ExtentSupplier {
   Result<std::optional<SuppliedExtent>> AskOthers(ExtentRequest request,
                                                   const AllocateImage& allocate,
                                                   WorkingShare& working, io::IoQueue& queue);
-  // Whether the load is to be made later, because a node that leaves, and has the extent, rests.
-  bool ComesLater(const LoadRequest& load) const;
   struct ImageMemory {
     std::uint64_t bytes = 0;
     const tier::ExtentKey* key = nullptr;  // see StagingTiers::MemoryRequest

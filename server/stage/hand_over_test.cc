@@ -34,10 +34,7 @@ class OtherNode final : public ExtentSource {
   explicit OtherNode(StageRig& rig) : rig_(rig) {}
   Result<SuppliedExtent> Read(const ExtentRequest& request, const AllocateImage& allocate,
                               io::IoQueue& queue) override {
-    if (++asked == rests_at) {
-      rest();
-      answers = false;
-    }
+    ++asked;
     if (!answers) return Error(ErrorCode::kUnavailable, "no answer");
     LocalExtents local(rig_.cache(), rig_.stager(), clock_);
     return local.Read(rig_.dataset(), request.catalog.fingerprint(), request.extent, allocate,
@@ -45,8 +42,6 @@ class OtherNode final : public ExtentSource {
   }
   std::atomic<bool> answers = true;
   std::atomic<std::uint32_t> asked = 0;
-  std::uint32_t rests_at = 0;  // with this request it begins to rest, as LinkWatch decides it
-  std::function<void()> rest;
 
  private:
   StageRig& rig_;
@@ -168,54 +163,6 @@ TEST_F(HandOverTest, ANodeThatDoesNotAnswerAnyMoreIsReplacedByTheGfs) {
   EXPECT_GE(source_.asked, 1U) << "the fault did not happen";
   EXPECT_GE(here_.gfs_reads(), theirs_.size());
   FOREBAY_EXPECT_OK(here_.VerifyAll());
-}
-
-class RestingHandOverTest : public HandOverTest {
- protected:
-  static constexpr std::int64_t kRestNs = 3'600'000'000'000;  // longer than the test
-  // The other node leaves, and rests before it has answered twice.
-  void TakeOverFromOneThatRests(std::int64_t until_ns) {
-    source_.rest = [this, until_ns] { nodes_.Rest(kLeaves, until_ns); };
-    source_.rests_at = 2;
-    TakeOver();
-    EXPECT_GE(source_.asked, 2U) << "the fault did not happen";
-  }
-  void TearDown() override { here_.Stop(); }  // it uses what ends before it
-};
-
-TEST_F(RestingHandOverTest, WhatComesFromANodeThatRestsIsLeftOutUntilItAnswersAgain) {
-  Start();
-  TakeOverFromOneThatRests(here_.clock().NowNs() + kRestNs);
-  EXPECT_EQ(here_.dataset().progress().state, DatasetState::kStaged);
-  EXPECT_LT(Resident(), theirs_.size());
-  EXPECT_EQ(here_.gfs_reads() + other_.gfs_reads(), 0U);
-  source_.answers = true;
-  nodes_.EndRest(kLeaves);
-  nodes_.SetLives(kLeaves, true);
-  hand_over_->Begin();
-  AwaitTakenOver();
-  EXPECT_EQ(Resident(), theirs_.size());
-  EXPECT_EQ(here_.gfs_reads() + other_.gfs_reads(), 0U);
-}
-
-TEST_F(RestingHandOverTest, AReaderDoesNotWaitForANodeThatRests) {
-  Start();
-  TakeOverFromOneThatRests(here_.clock().NowNs() + kRestNs);
-  std::size_t left_out = 0;
-  for (const std::uint32_t extent : theirs_) {
-    if (here_.cache().Find(here_.dataset().key(ExtentId(extent)))) continue;
-    ++left_out;
-    FOREBAY_EXPECT_OK(here_.Demand(ExtentId(extent)));
-  }
-  EXPECT_GT(left_out, 0U);
-  EXPECT_GE(here_.gfs_reads(), left_out);
-}
-
-TEST_F(RestingHandOverTest, WhatANodeHasThatIsLeftOutForEverIsReadFromTheGfs) {
-  Start();
-  TakeOverFromOneThatRests(plan::Membership::kForEver);
-  EXPECT_EQ(Resident(), theirs_.size());
-  EXPECT_GT(here_.gfs_reads(), 0U);
 }
 
 // The SSD was full when the own share was staged, and RAM has no space for more.

@@ -437,19 +437,18 @@ Status Stager::PerformLoad(const StagingJob& job, io::IoQueue& queue) {
   // The pass may have skipped an extent while that was read ahead in vain.
   const bool is_skipped = job.ahead && dataset.progress().state == DatasetState::kStaging;
   if (dataset.Report(job.extent, loaded, parts_.clock.NowNs(), job.ahead)) EndPass(dataset);
-  // A demand may have been served in pieces, and a load may have found no memory, or only a node
-  // that rests. If that leaves an
+  // A demand may have been served in pieces, and a load may have found no memory. If that leaves an
   // extent with a home on no tier, it is loaded later: the pass has skipped it while it was loaded.
   // An extent for which reading ahead has found no memory is tried again when its reader has come
   // closer (UpcomingReads::PutBack).
   const bool is_short = !job.ahead && !loaded.has_value() &&
                         loaded.error().code() == ErrorCode::kResourceExhausted;
-  if (loaded.has_value() && job.background) is_deferring_ = false;
-  // This is said once, and again after a load that has ended well, because such extents are tried
-  // again, each after a second.
-  if (is_short && job.background && !is_deferring_.exchange(true)) {
-    log::Warn("data set '{}': extent {} is on no tier yet: {}; it is tried again", dataset.name(),
-              job.extent.value(), loaded.error().message());
+  if (loaded.has_value() && job.background) lacks_memory_ = false;
+  // This is said once, and again after a load has found memory, because such extents are tried
+  // again each second.
+  if (is_short && job.background && !lacks_memory_.exchange(true)) {
+    log::Warn("data set '{}': extent {} is on no tier yet: {}; it is loaded when there is memory",
+              dataset.name(), job.extent.value(), loaded.error().message());
   }
   if (loaded.has_value() || is_short || is_skipped) queue_.Defer(dataset, job.extent);
   return loaded;

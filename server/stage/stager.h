@@ -207,8 +207,8 @@ class Stager {
 
   // Used by Look only: no spare reader could be started, and this was logged.
   bool lacks_spare_ = false;
-  // A load in the background was put off, and none has ended well since; this was logged.
-  std::atomic<bool> is_deferring_ = false;
+  // A load in the background has found no memory since the last one that has, and this was logged.
+  std::atomic<bool> lacks_memory_ = false;
 
   std::unique_ptr<io::QueueCrew> crew_;  // last: its threads use all of the above
 };
