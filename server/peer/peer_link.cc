@@ -254,18 +254,13 @@ void PeerLink::RestEnded(const PeerCall* raw) {
   changed_.NotifyAll();
 }
 
-// To have waited here for its turn says nothing about a node that has agreed to Hello: kAborted, as
-// if the node waited for the GFS (PeerCall::Outcome). Where it is silent, the calls before this one
-// are late (LinkWatch).
 void PeerLink::Expire(const std::shared_ptr<PeerCall>& call) {
-  bool has_agreed = false;
   {
     // Whoever takes the call off the list decides what becomes of it.
     const MutexLock lock(mutex_);
     if (std::erase(waiting_, call) == 0) return;  // it has begun
-    has_agreed = hello_ == Hello::kAgreed;
   }
-  call->Fail(Error(has_agreed ? ErrorCode::kAborted : ErrorCode::kDeadlineExceeded,
+  call->Fail(Error(ErrorCode::kDeadlineExceeded,
                    fmt::format("node {}: the deadline has passed before the request could be sent",
                                address())));
 }

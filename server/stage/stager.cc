@@ -132,6 +132,7 @@ Stager::Stager(const StagerOptions& options, StagerParts parts)
                    .peers = parts_.peer_parts,
                    .stat_peers = parts_.peer_stats,
                    .local_stats = local_stats_,
+                   .throttle = parts_.throttle,
                    .tiers = tiers_,
                    .placements = placements_,
                    .loader = loader_}),

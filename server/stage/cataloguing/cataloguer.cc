@@ -161,7 +161,8 @@ Result<std::shared_ptr<const catalog::Catalog>> Cataloguer::Build(
   const bool may_share = !rebuild && !dataset.has_failed();
   if (may_share && parts_.nodes != nullptr && parts_.stat_peers != nullptr) {
     shared.emplace(dataset, *parts_.nodes, *parts_.stat_peers, parts_.local_stats,
-                   options_.stat_batch_paths);
+                   options_.stat_batch_paths,
+                   parts_.throttle != nullptr && parts_.throttle->IsCapped(Cap::kOpens));
   }
   auto built = catalog::BuildFromMetadata(parts_.backend, dataset.root(), source, nullptr, runs,
                                           {.directory = options_.catalog_path},

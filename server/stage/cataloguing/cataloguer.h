@@ -24,6 +24,7 @@
 #include "server/stage/cataloguing/scan_pass.h"
 #include "server/stage/dataset.h"
 #include "server/stage/extent_loader.h"
+#include "server/stage/gfs/gfs_throttle.h"
 #include "server/stage/gfs/request_gate.h"
 #include "server/stage/part_source.h"
 #include "server/stage/placement/placement_table.h"
@@ -52,6 +53,7 @@ struct CataloguerParts {
   PartSource* peers = nullptr;        // asks them; null: likewise
   StatSource* stat_peers = nullptr;   // asks them for sizes of files; null: likewise
   LocalStats& local_stats;            // answers them
+  const GfsThrottle* throttle = nullptr;  // of `backend`; null: there are no caps
   StagingTiers& tiers;
   PlacementTable& placements;
   ExtentLoader& loader;

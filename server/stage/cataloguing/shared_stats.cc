@@ -44,9 +44,8 @@ catalog::StatOutcome SharedStats::Stat(std::span<const std::string> paths) {
     // This daemon is shutting down.
     if (sent.error().code() == ErrorCode::kCancelled) return {.infos = {}, .error = sent.error()};
     if (IsNoAnswer(sent.error())) {
-      // One that is late may wait for a slow GFS, or for a cap. Probes tell whether it is lost.
       const bool is_late = sent.error().code() == ErrorCode::kDeadlineExceeded;
-      if (!is_late) nodes_.SetLives(*node, false);
+      if (!has_cap_ || !is_late) nodes_.SetLives(*node, false);
       ++silent;
     }
     NoteError(*node, sent.error());

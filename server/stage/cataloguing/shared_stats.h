@@ -27,14 +27,16 @@ namespace forebay::stage {
 class SharedStats final : public catalog::ObjectStats {
  public:
   // All are borrowed. All nodes must have the same `paths_in_batch`, so that their batches are the
-  // same.
+  // same. `has_cap`: nodes may wait for a cap of the job on opens. Then one whose answer is late
+  // does not count as lost.
   SharedStats(Dataset& dataset, plan::Membership& nodes, StatSource& others, LocalStats& local,
-              std::size_t paths_in_batch = limits::kStatPathsMax)
+              std::size_t paths_in_batch = limits::kStatPathsMax, bool has_cap = false)
       : dataset_(dataset),
         nodes_(nodes),
         others_(others),
         local_(local),
-        paths_in_batch_(paths_in_batch) {}
+        paths_in_batch_(paths_in_batch),
+        has_cap_(has_cap) {}
 
   // Blocks until the GFS or another node has answered; a node that does not answer is waited for as
   // long as `others` says. Calls to the GFS are counted by the node that makes them.
@@ -55,6 +57,7 @@ class SharedStats final : public catalog::ObjectStats {
   StatSource& others_;
   LocalStats& local_;
   const std::size_t paths_in_batch_;
+  const bool has_cap_;
   std::atomic<std::uint64_t> paths_asked_ = 0;
   std::atomic<bool> has_warned_ = false;
 };

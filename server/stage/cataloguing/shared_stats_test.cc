@@ -154,11 +154,11 @@ TEST_F(SharedStatsTest, AfterTwoSilentNodesTheGfsIsAsked) {
   EXPECT_THAT(others_.asked, ElementsAre(ranked_[0], ranked_[1]));
 }
 
-// It waits for a slow GFS, or for a cap of the job. Probes find out whether it is lost.
-TEST_F(SharedStatsTest, ANodeThatIsLateCountsAsAlive) {
+TEST_F(SharedStatsTest, ANodeThatMayWaitForACapAndIsLateCountsAsAlive) {
   others_.answers.insert({ranked_[0], Error(ErrorCode::kDeadlineExceeded, "too slow")});
   others_.answers.insert({ranked_[1], Error(ErrorCode::kUnavailable, "gone")});
-  ExpectFromGfs(shared_->Stat(paths_));
+  SharedStats capped(*dataset_, *nodes_, others_, local_, kFiles, /*has_cap=*/true);
+  ExpectFromGfs(capped.Stat(paths_));
   EXPECT_TRUE(nodes_->Lives(ranked_[0]));
   EXPECT_FALSE(nodes_->Lives(ranked_[1]));
 }
