@@ -278,7 +278,8 @@ bool DataService::has_remote_clients() const {
   // For a program that has one stream after another.
   constexpr std::int64_t kBetweenStreamsNs = 10'000'000'000;
   const MutexLock lock(mutex_);
-  return !remote_open_.empty() ||
+  // Those that are still being opened count, too: their readers have come in time.
+  return remote_streams_ > silent_since_ns_.size() ||
          (remote_left_ns_ && parts_.clock.NowNs() - *remote_left_ns_ < kBetweenStreamsNs);
 }
 

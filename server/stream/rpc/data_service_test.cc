@@ -133,18 +133,18 @@ class DataServiceTest : public ::testing::Test {
 // Its session may be in the hands of another call of the reader, which would tell the reactor of
 // this one, long gone, that it has closed it.
 TEST_F(DataServiceTest, ACallThatEndsWhileItIsOpenedHasClosedItsSession) {
-  std::promise<std::size_t> open_then;
-  opened_ = [this, &open_then] {
+  const auto open_then = std::make_shared<std::promise<std::size_t>>();
+  opened_ = [this, open_then] {
     service_->Drain();  // ends the call just now, as the client may do by cancelling it
-    return std::shared_ptr<void>(this, [this, &open_then](void*) {
-      open_then.set_value(serve_->registry().open_count());
+    return std::shared_ptr<void>(this, [this, open_then](void*) {
+      open_then->set_value(serve_->registry().open_count());
     });
   };
   const auto context = NewContext();
   const auto call = stub_->Stream(context.get());
   call->Write(OpenRequest());
   EXPECT_EQ(call->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
-  EXPECT_EQ(open_then.get_future().get(), 0U)
+  EXPECT_EQ(open_then->get_future().get(), 0U)
       << "what is kept while the stream is open went before the session was closed";
 }
 
