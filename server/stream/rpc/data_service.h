@@ -76,8 +76,8 @@ class DataService final : public forebay::v1::Data::CallbackService {
                                            v1::DescribeReply* reply);
   grpc::ServerBidiReactor<v1::StreamRequest, v1::StreamReply>* RemoteStream(
       grpc::CallbackServerContext* context);
-  // Whether a client of another node has a stream open, or had one until 10 s ago: it may open its
-  // next one. A call that opens no stream does not count.
+  // Whether a client of another node has a stream open or asks for one, or had one until 10 s ago:
+  // it may open its next one. A call that asks for no stream does not count.
   bool has_remote_clients() const;
   // Ends calls of other nodes that have not sent `open` within limits::kHandshakeDeadlineMs, for
   // each has the place of a client that needs it. Call about once a second.
