@@ -249,12 +249,14 @@ bool Daemon::Stop() {
   metrics_.reset();  // before the acceptor: a scrape that is under way still uses what follows
   acceptor_.reset();
   if (executor_) executor_->BeginStop();
+  if (resolvers_) resolvers_->BeginStop();
   stop_steps_->Begin("the scrubber");
   // Its thread reads the cache, which is destroyed later.
   scrubber_.reset();
-  stop_steps_->Begin("threads that stage extents or assemble batches");
+  stop_steps_->Begin("threads that stage extents, assemble batches or read split files");
   leaves_threads_ = (stager_ && !stager_->AwaitStopped(kLastReads)) ||
-                    (executor_ && !executor_->AwaitStopped(kLastReads));
+                    (executor_ && !executor_->AwaitStopped(kLastReads)) ||
+                    (resolvers_ && !resolvers_->AwaitStopped(kLastReads));
   if (leaves_threads_) {
     // The blocked threads use the rooms, so none is destroyed. Only the leases end, which lets the
     // next daemon start.
@@ -278,6 +280,7 @@ bool Daemon::Stop() {
   // The stager first: an extent that it still stages wakes batches, which the executor then drops.
   stager_.reset();
   executor_.reset();
+  resolvers_.reset();
   stop_steps_->Begin("its memory to be freed, or for a PMIx server");
   if (has_served) LogServed(began_ns);
   return true;

@@ -179,6 +179,7 @@ class Daemon final : public AdminTarget {
   std::unique_ptr<stage::Stager> stager_;
   std::unique_ptr<fetch::Fetcher> fetcher_;
   std::unique_ptr<io::ThreadExecutor> executor_;
+  std::unique_ptr<io::ThreadExecutor> resolvers_;  // of selections, which may wait for the GFS
   std::unique_ptr<fetch::DecodedCache> decoded_;
   std::unique_ptr<BackgroundScrubber> scrubber_;  // null: tier.scrub.enabled is false
   // All of these are null in a job of one node. The local ones answer other nodes.

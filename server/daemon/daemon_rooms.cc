@@ -23,6 +23,7 @@ namespace {
 // with its prefetch, and for the extent that is being staged and the next one.
 constexpr std::uint64_t kAheadBytes = 64 * limits::kMiB;
 constexpr std::size_t kWorkerDepth = 32;  // SSD reads in flight per worker
+constexpr std::uint32_t kResolverThreads = 4;
 
 }  // namespace
 
@@ -239,6 +240,10 @@ Status Daemon::OpenStreams() {
   // The workers read samples of extents on no tier from the GFS, so they use its back end.
   FOREBAY_ASSIGN(executor_,
                  io::ThreadExecutor::Create(*gfs_backend_, WorkerCount(), kWorkerDepth));
+  // Apart from the workers: where the GFS does not answer for a split file, only openings that need
+  // such a file wait.
+  FOREBAY_ASSIGN(resolvers_,
+                 io::ThreadExecutor::Create(*backend_, kResolverThreads, /*queue_depth=*/1));
   // A share of the RAM tier: extents that views keep there cannot make way for others.
   const auto pin = tier::ParseCapacity(config_.view_pin_capacity, arena_->capacity_bytes());
   if (!pin.has_value()) return pin.error().WithContext("stream.view_pin_capacity");

@@ -48,6 +48,7 @@ Status Daemon::OpenServer() {
       stream::DataServiceParts{
           .registry = *registry_,
           .clock = clock_,
+          .resolvers = *resolvers_,
           .find_dataset = [this](const std::string& name) { return datasets_.Find(name); },
           .dataset_names = [this] { return DatasetNames(); },
           .knows_session =

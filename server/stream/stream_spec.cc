@@ -120,6 +120,10 @@ Status CheckMessageFits(const StreamSpec& spec, std::uint64_t samples) {
 
 }  // namespace
 
+bool TakesLong(const std::string& selection) {
+  return selection.starts_with("list:") || selection.starts_with("hash:");
+}
+
 Result<std::shared_ptr<const catalog::Selection>> ResolveSelection(
     stage::Dataset& dataset, const catalog::Catalog& catalog, const std::string& text) {
   std::string list;

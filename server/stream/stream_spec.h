@@ -84,6 +84,10 @@ struct StreamSpec {
 // must be known. Errors name both sides of a mismatch.
 Result<StreamSpec> ResolveStream(stage::Dataset& dataset, const StreamRequestSpec& request);
 
+// Whether ResolveSelection, and so ResolveStream, takes long for such a selection: it reads a split
+// file, and waits for as long as the GFS does not answer, or computes something for each sample.
+bool TakesLong(const std::string& selection);
+
 // The selection of that text over the data set, split files read beneath its root.
 Result<std::shared_ptr<const catalog::Selection>> ResolveSelection(
     stage::Dataset& dataset, const catalog::Catalog& catalog, const std::string& text);

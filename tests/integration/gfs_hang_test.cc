@@ -4,6 +4,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <memory>
 #include <string>
 #include <vector>
@@ -54,6 +55,7 @@ class HangRig : public ::testing::Test {
       std::ofstream(folder_ + "/gfs/" + name + "/" + name + ".bin", std::ios::binary)
           << std::string(8 << 20, 'x');
     }
+    std::ofstream(folder_ + "/gfs/odd.txt") << "1\n3\n";
     std::ofstream config(folder_ + "/f.toml");
     config << "[daemon]\nsocket = \"" << folder_ << "/run/s\"\nstate_dir = \"" << folder_
            << "/state\"\njob_id = \"job-1\"\nio_backend = \"" << io_backend
@@ -62,7 +64,8 @@ class HangRig : public ::testing::Test {
     for (const char* dataset : {"held", "sound"}) {
       config << "[[dataset]]\nname = \"" << dataset << "\"\npath = \"" << folder_
              << "/mount\"\nformat = \"raw\"\nfiles = [\"x=" << dataset << "/" << dataset
-             << ".bin\"]\nshape = [4096]\nextent = \"1MiB\"\n";
+             << ".bin\"]\nshape = [4096]\nextent = \"1MiB\"\n"
+             << "[dataset.splits]\nodd = \"odd.txt\"\n";
     }
     config.close();
     gfs_ = std::make_unique<bench::GfsProcess>(
@@ -221,6 +224,31 @@ TEST_F(GfsHangStreamTest, AStreamThatWaitsForAHungObjectDoesNotKeepOthersThatAre
   EXPECT_EQ(ReadSteps(client, "sound", kSteps), "") << log();
   ASSERT_TRUE(gfs_->Control("clear"));
   while (came < asked) ASSERT_TRUE(read());
+}
+
+class GfsHangSplitTest : public HangRig {};
+
+// More readers ask for the split than gRPC has threads.
+TEST_F(GfsHangSplitTest, OthersAreServedWhileASplitFileHangsAndTheDaemonEndsInTime) {
+  Mount("auto", "64MiB", "fault hang *odd.txt count=0 ops=open");
+  if (IsSkipped()) return;
+  RawClient client(socket_path());
+  ASSERT_TRUE(Eventually([&] { return StateOf(client.Status(), "sound") == "staged"; }));
+  v1::DescribeRequest odd;
+  odd.set_dataset("sound");
+  odd.set_selection("list:odd");
+  const auto describe = [&] {
+    v1::DescribeReply reply;
+    return client.data().Describe(NewContext().get(), odd, &reply);
+  };
+  std::vector<std::future<grpc::Status>> held;
+  for (int i = 0; i < 40; ++i) held.push_back(std::async(std::launch::async, describe));
+  ASSERT_TRUE(Eventually([&] { return gfs_->InjectedCount() >= 2; }));
+  EXPECT_EQ(ReadSteps(client, "sound", 4), "") << log();
+  daemon_->Signal(SIGTERM);
+  EXPECT_EQ(daemon_->Wait(), 0) << log();
+  for (auto& call : held) EXPECT_EQ(call.get().error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_THAT(log(), AllOf(HasSubstr("exits without waiting for"), HasSubstr("odd.txt")));
 }
 
 class GfsHangCheckTest : public HangRig {};

@@ -1,7 +1,8 @@
 // Answers the calls of clients: Hello compares versions and the job, Describe tells what a data set
 // has, and Stream hands the call to a StreamReactor. gRPC calls from its own threads, which must
-// not be blocked, so a call that has to wait for a catalog is answered by a callback. mutex_ guards
-// the list of clients and of open calls; a reactor is never called under it.
+// not be blocked: a call that has to wait for a catalog is answered by a callback, and a selection
+// that takes long, or reads a file of the GFS, is resolved by DataServiceParts::resolvers. mutex_
+// guards the list of clients and of open calls; a reactor is never called under it.
 #include "server/stream/rpc/data_service.h"
 
 #include <unistd.h>
@@ -197,7 +198,7 @@ void DataService::Answer(const DescribeCall& call) {
   // The first client that asks about a data set starts its cataloguing.
   parts_.ensure_staging(*dataset);
   // Request and reply stay in place until Finish, so the callback may run much later.
-  auto answer = [call, dataset](const Status& catalogued) {
+  auto answer = [this, call, dataset](const Status& catalogued) {
     v1::DescribeReply& reply = *call.reply;
     if (!catalogued.has_value()) return call.reactor->Finish(ToGrpc(catalogued.error()));
     const auto catalog = dataset->catalog();
@@ -211,18 +212,7 @@ void DataService::Answer(const DescribeCall& call) {
     reply.set_dataset(dataset->name());
     // The client did not want to wait; fingerprint 0 tells it that there is no catalog yet.
     if (!catalog) return call.reactor->Finish(grpc::Status::OK);
-    const auto selection = ResolveSelection(*dataset, *catalog, call.request->selection());
-    if (!selection.has_value()) return call.reactor->Finish(ToGrpc(selection.error()));
-    reply.set_format(std::string(catalog::FormatName(catalog->format())));
-    reply.set_catalog_fingerprint(catalog->fingerprint());
-    reply.set_sample_count(catalog->sample_count());
-    reply.set_total_bytes(catalog->total_bytes());
-    for (std::uint32_t i = 0; i < catalog->fields().size(); ++i) {
-      FillField(*catalog, FieldId(i), *reply.add_fields());
-    }
-    reply.set_selected_count((*selection)->size());
-    reply.set_selection_fingerprint((*selection)->fingerprint());
-    call.reactor->Finish(grpc::Status::OK);
+    AnswerWith(call, *dataset, catalog);
   };
   const bool has_failed = dataset->progress().state == stage::DatasetState::kFailed;
   if (call.request->wait_for_catalog() && (call.may_wait || has_failed)) {
@@ -232,6 +222,68 @@ void DataService::Answer(const DescribeCall& call) {
   } else {
     answer(Status());
   }
+}
+
+void DataService::AnswerWith(const DescribeCall& call, stage::Dataset& dataset,
+                             const std::shared_ptr<const catalog::Catalog>& catalog) {
+  // A copy: once Drain has ended the call, its request is gone.
+  const std::string selection = call.request->selection();
+  if (!TakesLong(selection)) {
+    return Finish(call, *catalog, ResolveSelection(dataset, *catalog, selection));
+  }
+  bool draining = false;
+  {
+    const MutexLock lock(mutex_);
+    draining = draining_;
+    if (!draining) described_.insert(call.reactor);
+  }
+  if (draining) return call.reactor->Finish(ToGrpc(ShuttingDown()));
+  const Status begun = Resolve([this, call, &dataset, catalog, selection] {
+    const auto resolved = ResolveSelection(dataset, *catalog, selection);
+    if (TakeDescribed(call)) Finish(call, *catalog, resolved);
+  });
+  if (!begun.has_value() && TakeDescribed(call)) call.reactor->Finish(ToGrpc(begun.error()));
+}
+
+bool DataService::TakeDescribed(const DescribeCall& call) {
+  const MutexLock lock(mutex_);
+  return described_.erase(call.reactor) > 0;
+}
+
+Status DataService::Resolve(std::function<void()> work) {
+  {
+    const MutexLock lock(mutex_);
+    if (draining_) return ShuttingDown();
+    if (resolving_ >= kSelectionsResolvedMax) {
+      return Error(ErrorCode::kUnavailable,
+                   fmt::format("{} selections wait for split files, the most that do "
+                               "(kSelectionsResolvedMax): is the GFS answering?",
+                               resolving_));
+    }
+    ++resolving_;
+  }
+  parts_.resolvers.Post([this, work = std::move(work)](io::IoQueue&) {
+    work();
+    const MutexLock lock(mutex_);
+    --resolving_;
+  });
+  return {};
+}
+
+void DataService::Finish(const DescribeCall& call, const catalog::Catalog& catalog,
+                         const Result<std::shared_ptr<const catalog::Selection>>& selection) {
+  if (!selection.has_value()) return call.reactor->Finish(ToGrpc(selection.error()));
+  v1::DescribeReply& reply = *call.reply;
+  reply.set_format(std::string(catalog::FormatName(catalog.format())));
+  reply.set_catalog_fingerprint(catalog.fingerprint());
+  reply.set_sample_count(catalog.sample_count());
+  reply.set_total_bytes(catalog.total_bytes());
+  for (std::uint32_t i = 0; i < catalog.fields().size(); ++i) {
+    FillField(catalog, FieldId(i), *reply.add_fields());
+  }
+  reply.set_selected_count((*selection)->size());
+  reply.set_selection_fingerprint((*selection)->fingerprint());
+  call.reactor->Finish(grpc::Status::OK);
 }
 
 grpc::ServerBidiReactor<v1::StreamRequest, v1::StreamReply>* DataService::Stream(
@@ -328,13 +380,16 @@ void DataService::Left(const std::shared_ptr<StreamReactor>& stream) {
 
 void DataService::Drain() {
   std::vector<std::shared_ptr<StreamReactor>> open;
+  std::unordered_set<grpc::ServerUnaryReactor*> described;
   {
     const MutexLock lock(mutex_);
     draining_ = true;
+    described.swap(described_);
     // A copy that owns them: End calls back to a session, and OnDone takes mutex_ to leave the
     // list.
     open.assign(streams_.begin(), streams_.end());
   }
+  for (grpc::ServerUnaryReactor* const call : described) call->Finish(ToGrpc(ShuttingDown()));
   parts_.registry.KeepWhatReadersHave();
   for (const std::shared_ptr<StreamReactor>& stream : open) stream->End(ShuttingDown());
 }

@@ -16,11 +16,16 @@
 #include "proto/contract/result.h"
 #include "proto/contract/thread_annotations.h"
 #include "server/io/clock.h"
+#include "server/io/executor.h"
 #include "server/stage/dataset.h"
 #include "server/stream/stream_spec.h"
 #include "server/stream/stream_registry.h"
 
 namespace forebay::stream {
+
+// Selections at a time that are resolved, or wait for it, because they take long; further ones are
+// refused.
+inline constexpr std::uint32_t kSelectionsResolvedMax = 1024;
 
 grpc::Status ToGrpc(const Error& error);
 
@@ -34,6 +39,9 @@ struct DataServiceOptions {
 struct DataServiceParts {
   StreamRegistry& registry;
   io::Clock& clock;
+  // Of threads that may be blocked by the GFS: they read split files, and compute selections that
+  // take long. Those of gRPC are few, and answer other nodes as well.
+  io::Executor& resolvers;
   // The data set of that name, or null.
   std::function<stage::Dataset*(const std::string&)> find_dataset;
   std::function<std::vector<std::string>()> dataset_names;
@@ -50,7 +58,8 @@ struct DataServiceParts {
 
 class StreamReactor;
 
-// Thread-safe. After Drain, new streams are refused, and open ones end with kUnavailable.
+// Thread-safe. After Drain, new streams are refused, and open ones end with kUnavailable. Tasks of
+// DataServiceParts::resolvers may still run then: they end before the service goes.
 class DataService final : public forebay::v1::Data::CallbackService {
  public:
   DataService(DataServiceOptions options, DataServiceParts parts);
@@ -86,7 +95,8 @@ class DataService final : public forebay::v1::Data::CallbackService {
   // Before a connection's first call: who it is. `peer` is what gRPC calls the connection.
   void Connected(const std::string& peer, const ClientIdentity& client);
 
-  // Ends every stream; returns at once.
+  // Ends every stream, and every call of Describe whose selection is being resolved; returns at
+  // once.
   void Drain();
   // Waits until all have ended; false where `wait` was too short for a reader that does not take
   // its last messages.
@@ -108,6 +118,15 @@ class DataService final : public forebay::v1::Data::CallbackService {
     bool may_wait = true;  // for the catalog
   };
   void Answer(const DescribeCall& call);
+  void AnswerWith(const DescribeCall& call, stage::Dataset& dataset,
+                  const std::shared_ptr<const catalog::Catalog>& catalog);
+  void Finish(const DescribeCall& call, const catalog::Catalog& catalog,
+              const Result<std::shared_ptr<const catalog::Selection>>& selection);
+  // Whether the call is still to be answered; false: Drain has done it.
+  bool TakeDescribed(const DescribeCall& call);
+  // Runs `work` later on a thread that may be blocked. kUnavailable, and nothing is run, where the
+  // daemon is shutting down or too many wait.
+  Status Resolve(std::function<void()> work);
   // Logs that a client of another node has come, in a few lines a minute.
   void LogRemote(const std::string& client, const std::string& peer);
   StreamReactor* Begin(ClientIdentity client);
@@ -116,6 +135,9 @@ class DataService final : public forebay::v1::Data::CallbackService {
   DataServiceParts parts_;
   mutable Mutex mutex_;
   CondVar all_left_;
+  std::uint32_t resolving_ FOREBAY_GUARDED_BY(mutex_) = 0;  // given to resolvers, and not ended
+  // Calls of Describe whose selections these resolve.
+  std::unordered_set<grpc::ServerUnaryReactor*> described_ FOREBAY_GUARDED_BY(mutex_);
   // By the name of a connection. A name comes back with another connection, so there are never
   // more than were open at once.
   std::unordered_map<std::string, ClientIdentity> clients_ FOREBAY_GUARDED_BY(mutex_);

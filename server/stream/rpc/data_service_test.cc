@@ -5,9 +5,11 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <future>
 #include <memory>
+#include <mutex>
 #include <semaphore>
 #include <string>
 #include <utility>
@@ -20,6 +22,7 @@
 #include <gtest/gtest.h>
 
 #include "proto/contract/limits.h"
+#include "server/io/executor.h"
 #include "server/io/testing/manual_clock.h"
 #include "server/io/testing/memory_backend.h"
 #include "server/stream/testing/serve_fixture.h"
@@ -52,6 +55,33 @@ class RemoteCalls final : public v1::Data::CallbackService {
   std::counting_semaphore<> begun_{0};
 };
 
+// Runs its tasks when it is told to, in the thread that tells it.
+class HeldTasks final : public io::Executor {
+ public:
+  void Post(io::Task task) override {
+    {
+      const std::lock_guard lock(mutex_);
+      tasks_.push_back(std::move(task));
+    }
+    posted_.release();
+  }
+  // False where nothing is posted for a minute.
+  bool AwaitNext() { return posted_.try_acquire_for(std::chrono::minutes(1)); }
+  void RunAll(io::IoQueue& queue) {
+    std::deque<io::Task> tasks;
+    {
+      const std::lock_guard lock(mutex_);
+      tasks.swap(tasks_);
+    }
+    for (const io::Task& task : tasks) task(queue);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::deque<io::Task> tasks_;
+  std::counting_semaphore<> posted_{0};
+};
+
 class DataServiceTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -67,6 +97,7 @@ class DataServiceTest : public ::testing::Test {
         DataServiceParts{
             .registry = serve_->registry(),
             .clock = clock_,
+            .resolvers = resolvers_,
             .find_dataset = [this](const std::string& name) -> stage::Dataset* {
               return name == serve_->dataset().name() ? &serve_->dataset() : nullptr;
             },
@@ -94,8 +125,8 @@ class DataServiceTest : public ::testing::Test {
     remote_server_.reset();
   }
 
-  v1::StreamRequest OpenRequest() {
-    const auto request = serve_->Request({.credits = 2});
+  v1::StreamRequest OpenRequest(const std::string& selection = "all") {
+    const auto request = serve_->Request({.credits = 2, .selection = selection});
     EXPECT_TRUE(request.has_value());
     v1::StreamRequest first;
     v1::OpenStream& open = *first.mutable_open();
@@ -118,8 +149,28 @@ class DataServiceTest : public ::testing::Test {
   void AdvanceMs(std::int64_t duration_ms) { clock_.AdvanceNs(duration_ms * 1'000'000); }
   void AwaitNoCall() { ASSERT_TRUE(service_->WaitDrained(std::chrono::minutes(1))); }
 
+  void RunResolvers() {
+    const auto queue = backend_.CreateQueue({.depth = 1});
+    ASSERT_TRUE(queue.has_value());
+    resolvers_.RunAll(**queue);
+  }
+  struct Described {
+    grpc::Status status;
+    v1::DescribeReply reply;
+  };
+  Described Describe(const std::string& selection) {
+    v1::DescribeRequest request;
+    request.set_dataset("data");
+    request.set_selection(selection);
+    Described described;
+    const auto context = NewContext();
+    described.status = stub_->Describe(context.get(), request, &described.reply);
+    return described;
+  }
+
   io::MemoryBackend backend_;
   io::ManualClock clock_;
+  HeldTasks resolvers_;
   std::unique_ptr<ServeFixture> serve_;
   std::function<std::shared_ptr<void>()> opened_;  // as DataServiceParts::opened
   std::unique_ptr<DataService> service_;
@@ -222,6 +273,72 @@ TEST_F(DataServiceTest, SilentCallsOfOtherNodesGiveTheirPlacesBack) {
   EXPECT_TRUE(reply.has_opened());
   contexts.back()->TryCancel();
   (void)calls.back()->Finish();
+}
+
+// As where the GFS does not answer for a split file.
+TEST_F(DataServiceTest, OtherCallsAreAnsweredWhileSelectionsAreResolved) {
+  const auto context = NewContext();
+  const auto call = stub_->Stream(context.get());
+  call->Write(OpenRequest("hash:0:0.5"));
+  ASSERT_TRUE(resolvers_.AwaitNext());
+  auto described = std::async(std::launch::async, [this] { return Describe("hash:0.5:1"); });
+  ASSERT_TRUE(resolvers_.AwaitNext());
+  auto unknown = std::async(std::launch::async, [this] { return Describe("list:unknown"); });
+  ASSERT_TRUE(resolvers_.AwaitNext());
+  EXPECT_EQ(Describe("range:1:3").reply.selected_count(), 3U);
+  EXPECT_EQ(serve_->registry().open_count(), 0U);
+  RunResolvers();
+  v1::StreamReply reply;
+  ASSERT_TRUE(call->Read(&reply));
+  EXPECT_GT(reply.opened().selected_count(), 0U);
+  const Described other_half = described.get();
+  EXPECT_TRUE(other_half.status.ok()) << other_half.status.error_message();
+  EXPECT_EQ(other_half.reply.selected_count() + reply.opened().selected_count(), kSamples);
+  EXPECT_EQ(unknown.get().status.error_code(), grpc::StatusCode::NOT_FOUND);
+  context->TryCancel();
+  (void)call->Finish();
+}
+
+TEST_F(DataServiceTest, TheEndDoesNotWaitForSelectionsThatAreResolved) {
+  const auto context = NewContext();
+  const auto call = stub_->Stream(context.get());
+  call->Write(OpenRequest("hash:0:0.5"));
+  ASSERT_TRUE(resolvers_.AwaitNext());
+  auto described = std::async(std::launch::async, [this] { return Describe("hash:0.5:1"); });
+  ASSERT_TRUE(resolvers_.AwaitNext());
+  service_->Drain();
+  EXPECT_EQ(call->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(described.get().status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  AwaitNoCall();
+  RunResolvers();  // the GFS has answered at last
+  EXPECT_EQ(serve_->registry().open_count(), 0U);
+  EXPECT_EQ(Describe("hash:0.5:1").status.error_code(), grpc::StatusCode::UNAVAILABLE);
+}
+
+TEST_F(DataServiceTest, SelectionsThatWaitAreBounded) {
+  std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+  std::vector<std::unique_ptr<grpc::ClientReaderWriter<v1::StreamRequest, v1::StreamReply>>> calls;
+  for (std::uint32_t i = 0; i < kSelectionsResolvedMax; ++i) {
+    contexts.push_back(NewContext());
+    calls.push_back(stub_->Stream(contexts.back().get()));
+    calls.back()->Write(OpenRequest("hash:0:0.5"));
+    ASSERT_TRUE(resolvers_.AwaitNext());
+    // Each is to be resolved although nobody waits for it any more.
+    contexts.back()->TryCancel();
+    (void)calls.back()->Finish();
+  }
+  const Described refused = Describe("hash:0.5:1");
+  EXPECT_EQ(refused.status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_THAT(refused.status.error_message(), ::testing::HasSubstr("kSelectionsResolvedMax"));
+  const auto context = NewContext();
+  const auto call = stub_->Stream(context.get());
+  call->Write(OpenRequest("hash:0:0.5"));
+  EXPECT_EQ(call->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+  RunResolvers();
+  auto described = std::async(std::launch::async, [this] { return Describe("hash:0.5:1"); });
+  ASSERT_TRUE(resolvers_.AwaitNext());
+  RunResolvers();
+  EXPECT_TRUE(described.get().status.ok());
 }
 
 }  // namespace forebay::stream::data_service_test

@@ -80,7 +80,7 @@ void StreamReactor::OnReadDone(bool ok) {
 void StreamReactor::Open(const v1::OpenStream& open) {
   {
     const MutexLock lock(mutex_);
-    // Two openings cannot be under way at once: nothing is read before OpenCatalogued has ended.
+    // Two openings cannot be under way at once: nothing is read before OpenResolved has ended.
     if (session_) {
       EndLocked(ToGrpc(Error(ErrorCode::kInvalidArgument, "the stream is open already")));
       return;
@@ -128,8 +128,21 @@ void StreamReactor::Open(const v1::OpenStream& open) {
 }
 
 void StreamReactor::OpenCatalogued(stage::Dataset& dataset, const StreamRequestSpec& request) {
-  Result<StreamSpec> spec = ResolveStream(dataset, request);
+  if (!TakesLong(request.selection)) return OpenResolved(ResolveStream(dataset, request));
+  // As above, the task keeps this object, and no read is started.
+  const Status begun = service_.Resolve([self = shared_from_this(), &dataset, request] {
+    self->OpenResolved(ResolveStream(dataset, request));
+  });
+  if (!begun.has_value()) End(begun.error());
+}
+
+void StreamReactor::OpenResolved(Result<StreamSpec> spec) {
   if (!spec.has_value()) return End(spec.error());
+  {
+    // The reader may have gone long ago, and have opened the stream by another call.
+    const MutexLock lock(mutex_);
+    if (ended_) return;
+  }
   // Not under mutex_: opening may take long, and OnCancel must not wait for it.
   const auto& still_held = request_.open().still_held();
   auto session = service_.parts_.registry.Open(

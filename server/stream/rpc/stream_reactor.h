@@ -44,6 +44,7 @@ class StreamReactor final : public grpc::ServerBidiReactor<v1::StreamRequest, v1
 
   void Open(const v1::OpenStream& open);
   void OpenCatalogued(stage::Dataset& dataset, const StreamRequestSpec& request);
+  void OpenResolved(Result<StreamSpec> spec);
   void SayOpenedLocked() FOREBAY_REQUIRES(mutex_);
   Status Serve(const v1::StreamRequest& request);
   Status CheckReleaseLocked(std::span<const std::uint64_t> ids) const FOREBAY_REQUIRES(mutex_);
