@@ -27,6 +27,13 @@ std::vector<PinRoom::Pin> Pins(std::initializer_list<std::uint32_t> extents) {
 
 class PinRoomTest : public ::testing::Test {
  protected:
+  // A share that is given back may let a waiting request begin, which uses the members below.
+  void TearDown() override {
+    while (std::ranges::any_of(shares_, [](const auto& share) { return share != nullptr; })) {
+      for (PinRoom::Share& share : shares_) share.reset();
+    }
+  }
+
   // Request `number` keeps its share in shares_[number], and is needed in steps_[number].
   void Take(std::size_t number, std::initializer_list<std::uint32_t> extents,
             std::uint64_t steps = 0, std::uint64_t steps_max = ~std::uint64_t{0}) {
