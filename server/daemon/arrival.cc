@@ -145,15 +145,14 @@ std::vector<NodeRank> Arrival::WhomToTell() {
   next_again_ = (next_again_ + 1) % nodes.size();
   std::vector<NodeRank> found;
   const MutexLock lock(mutex_);
-  // Each time from another node on, so that many that go on to refuse leave the others room.
   for (std::size_t i = 0; i < nodes.size(); ++i) {
-    const NodeRank node = nodes[(next_again_ + i) % nodes.size()].rank;
+    const NodeRank node = nodes[i].rank;
     if (node == parts_.nodes.self() || under_way_.count(node) != 0) continue;
     if (parts_.is_dead(node)) {
       told_.erase(node);
       continue;
     }
-    if (told_.count(node) != 0 && i != 0) continue;
+    if (told_.count(node) != 0 && i != next_again_) continue;
     if (under_way_.size() >= kToldAtATimeMax) continue;
     found.push_back(node);
     under_way_.insert(node);
