@@ -52,7 +52,8 @@ void CallRound::Begin(std::size_t count, Call call) {
 // One chain.
 void CallRound::MakeCalls(const std::shared_ptr<Round>& round) {
   while (const std::optional<std::size_t> index = round->Take()) {
-    // That the call has returned, or has ended. Whoever finds that the other one was first goes on.
+    // True once `call` has returned, or the call has ended. Whichever of the two happens last finds
+    // it true, and makes the next call.
     const auto is_half_done = std::make_shared<std::atomic<bool>>(false);
     round->call(*index, [round, is_half_done] {
       round->HasEnded();

@@ -34,7 +34,7 @@ class FirstAnswers {
   // in turn, so that those that do not run yet do not keep the others from being asked. Returns the
   // nodes that have not answered. Call it again and again.
   std::vector<NodeRank> Ask();
-  // Of a node that did not answer; empty: there was none.
+  // Returns the last error of a node that did not answer. It is empty if there was none.
   std::string last_error() const;
 
  private:

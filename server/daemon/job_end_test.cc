@@ -259,8 +259,8 @@ TEST_F(JobEndTest, AnAnswerOfTheNodeThatWasInThePlaceBeforeDoesNotCount) {
   }
 }
 
-// Of many pings at a time, one may come too late to a node that lives. The nodes answer, and tell
-// this one so at once, but for those that are silent; node 1 still reads.
+// Where many nodes are pinged at a time, a ping may come too late to one that lives. In these tests
+// node 1 still reads. All other nodes have finished, and say so at once, unless they are silent.
 class JobEndOfManyTest : public ::testing::TestWithParam<std::uint32_t> {
  protected:
   static constexpr std::int64_t kSecondNs = 1'000'000'000;
@@ -409,7 +409,7 @@ TEST_F(JobEndRoundTest, NodesAreAskedSomeAtATimeFromThisOneOnAndDeadOnesLast) {
   EXPECT_EQ(asked_, (std::vector<std::uint32_t>{4, 5, 0, 1, 3}));
 }
 
-// What it has said meanwhile counts, and not what it had said when the round began.
+// A node may say something between the begin of the round and its turn. Then that counts.
 TEST_F(JobEndRoundTest, ANodeThatSaysSoBeforeItsTurnIsAskedAsItIsThen) {
   end_.Finish();
   Tick();

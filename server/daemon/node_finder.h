@@ -58,7 +58,8 @@ struct FoundNodes {
   bool has_returned = false;
   // It has joined the job, and the other nodes do not know it yet.
   bool has_joined = false;
-  // Of the node that was in its place then; empty: none was. With has_returned, it is in kept_list.
+  // The address of the node that was in this place before. It is empty if there was none. If
+  // has_returned is true, the address is kept beside kept_list instead.
   std::string address_before = {};
 };
 

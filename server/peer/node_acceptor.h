@@ -4,7 +4,6 @@
 // until the end of the job.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>

@@ -84,7 +84,8 @@ void CapShare::Recount() {
   }
 }
 
-// Of its ward's share, this node gets what the ward loses without a lease: all but the fixed part.
+// A node whose ward is lost gets the part of the ward's share that the ward loses without a lease,
+// which is all but the fixed part.
 // So the two together never have more than the share, also while the ward is only cut off.
 double CapShare::Own(const State& state, std::int64_t at_ns) const {
   const double leased = state.equal * (1 - kFixedPart);

@@ -39,8 +39,8 @@ struct DataServiceOptions {
 struct DataServiceParts {
   StreamRegistry& registry;
   io::Clock& clock;
-  // Of threads that may be blocked by the GFS: they read split files, and compute selections that
-  // take long. Those of gRPC are few, and answer other nodes as well.
+  // Runs tasks on threads that the GFS may block: these read split files, and compute selections
+  // that take long. The threads of gRPC are few, and answer other nodes as well.
   io::Executor& resolvers;
   // The data set of that name, or null.
   std::function<stage::Dataset*(const std::string&)> find_dataset;
@@ -145,10 +145,10 @@ class DataService final : public forebay::v1::Data::CallbackService {
   // Those that gRPC is not done with.
   std::unordered_set<std::shared_ptr<StreamReactor>> streams_ FOREBAY_GUARDED_BY(mutex_);
   std::uint32_t remote_streams_ FOREBAY_GUARDED_BY(mutex_) = 0;  // of these, of other nodes
-  // Of these, those that have not sent `open`, with the time at which they began.
+  // The streams of other nodes that have not sent `open` yet, with the time at which they began.
   std::unordered_map<const StreamReactor*, std::int64_t> silent_since_ns_
       FOREBAY_GUARDED_BY(mutex_);
-  // And those whose streams are open.
+  // The calls of other nodes whose streams are open.
   std::unordered_set<const StreamReactor*> remote_open_ FOREBAY_GUARDED_BY(mutex_);
   // When the last stream of another node has ended; nullopt: there was none.
   std::optional<std::int64_t> remote_left_ns_ FOREBAY_GUARDED_BY(mutex_);
