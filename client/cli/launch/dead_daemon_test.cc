@@ -99,7 +99,7 @@ TEST_F(DeadDaemonTest, WithoutALockOrBehindALinkNothingIsRemoved) {
   EXPECT_EQ(Files(), before);
   std::filesystem::remove(folder() / "forebayd.lock");
   Remove();
-  EXPECT_THAT(Files(), testing::SizeIs(before.size() - 1));
+  EXPECT_THAT(Files(), ::testing::SizeIs(before.size() - 1));
 }
 
 TEST_F(DeadDaemonTest, WhatCannotBeRemovedIsNamed) {
