@@ -6,16 +6,14 @@
 
 #include <algorithm>
 #include <array>
-#include <deque>
 #include <functional>
 #include <memory>
-#include <queue>
-#include <random>
-#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "server/stage/testing/capped_job.h"
 
 namespace forebay::stage::cap_share_job_test {
 
@@ -25,231 +23,13 @@ using ::testing::Gt;
 
 constexpr std::int64_t kMs = 1'000'000;
 constexpr std::int64_t kSecond = 1'000 * kMs;
-constexpr double kJobBytes = 50e6;
-constexpr std::uint64_t kNodeRequests = 8;  // the most that a node can use
-
-// A job in a network, in steps of 10 ms.
-class Job {
- public:
-  static constexpr std::int64_t kStep = 10 * kMs;
-  static constexpr double kAmount = kJobBytes / 100'000;  // of one request
-
-  // `requests`: the cap on those in flight; 0: none.
-  Job(std::uint32_t nodes, std::uint64_t seed, std::uint64_t requests = 0)
-      : requests_(requests), random_(seed), nodes_(nodes) {
-    for (std::uint32_t i = 0; i < nodes; ++i) Start(i, false);
-    for (std::uint32_t i = 0; i < nodes; ++i) nodes_[i].tick_at = Draw(0, 100) * kStep;
-  }
-
-  // Returns the bytes that a node wants in each step. A node that wants more than it gets uses all
-  // that it gets.
-  std::function<double(std::uint32_t node, std::int64_t now)> demand =
-      [](std::uint32_t, std::int64_t) { return 0; };
-  // Returns the requests that a node would have in flight. Each of them takes a random number of
-  // steps, at most `request_max_steps`.
-  std::function<std::uint64_t(std::uint32_t node)> demand_requests =
-      [](std::uint32_t) { return 0; };
-  std::int64_t request_max_steps = 40;
-  // Whether a node believes that another one lives, which may be wrong, and whether messages get
-  // from one to the other.
-  using OfTwo = std::function<bool(std::uint32_t from, std::uint32_t to)>;
-  OfTwo believes_alive = [](std::uint32_t, std::uint32_t) { return true; };
-  OfTwo reaches = [](std::uint32_t, std::uint32_t) { return true; };
-  double loss = 0;
-  double answer_loss = 0;  // of answers alone
-  std::int64_t delay_max_steps = 10;
-  std::int64_t late_max_steps = 0;  // one tick of ten comes so much later, at most
-
-  void Kill(std::uint32_t i) {
-    nodes_[i].share.reset();
-    nodes_[i].in_flight.clear();
-  }
-  void Start(std::uint32_t i, bool has_returned) {
-    nodes_[i].share = std::make_unique<CapShare>(
-        CapShareOptions{.caps = {kJobBytes, 100},
-                        .requests = requests_,
-                        .node_requests_max = kNodeRequests,
-                        .node_count = static_cast<std::uint32_t>(nodes_.size()),
-                        .self = NodeRank(i),
-                        .has_returned = has_returned},
-        now_);
-    nodes_[i].wants = 0;
-    ++nodes_[i].life;
-  }
-  // All other nodes take it for dead.
-  void Lose(std::uint32_t lost) {
-    Kill(lost);
-    believes_alive = [known = believes_alive, lost](std::uint32_t from, std::uint32_t to) {
-      return to != lost && known(from, to);
-    };
-  }
-  // Starts the lost node again, and all other nodes know at once that it lives.
-  void Return(std::uint32_t lost) {
-    Start(lost, /*has_returned=*/true);
-    believes_alive = [](std::uint32_t, std::uint32_t) { return true; };
-  }
-  void SetStopped(std::uint32_t i, bool stopped) { nodes_[i].stopped = stopped; }
-  bool IsDead(std::uint32_t i) const { return nodes_[i].share == nullptr; }
-
-  void Run(std::int64_t steps) {
-    for (std::int64_t i = 0; i < steps; ++i) Step();
-  }
-  double used_of(std::uint32_t i) const { return nodes_[i].used; }
-  double used() const {
-    double sum = 0;
-    for (const Node& node : nodes_) sum += node.used;
-    return sum;
-  }
-  double rate_of(std::uint32_t i) { return nodes_[i].share->figures(Cap::kBytes, now_).rate; }
-  std::uint64_t requests_of(std::uint32_t i) const { return InFlight(nodes_[i]); }
-  std::uint64_t most_requests() const { return most_requests_; }
-  std::uint64_t request_loans() const { return request_loans_; }
-  std::int64_t now() const { return now_; }
-  double most_in_a_second() const { return most_in_a_second_; }
-  double highest_rate() const { return highest_rate_; }
-  std::uint64_t loans() const { return loans_; }
-  // Returns how often an heir has got the share of another node.
-  std::uint64_t takes() const { return takes_; }
-  std::int64_t Draw(std::int64_t from, std::int64_t to) {
-    return std::uniform_int_distribution<std::int64_t>(from, to)(random_);
-  }
-
- private:
-  struct Node {
-    std::unique_ptr<CapShare> share;  // null: dead
-    bool stopped = false;
-    int life = 0;  // how often it was started
-    std::int64_t tick_at = 0;
-    double wants = 0;
-    double used = 0;
-    bool had_ward = false;
-    std::vector<std::int64_t> in_flight;  // when the GFS answers each request
-  };
-  struct Message {
-    std::int64_t at = 0;
-    std::uint64_t number = 0;  // of equal times
-    std::function<void()> deliver;
-    bool operator<(const Message& other) const {
-      return std::pair(at, number) > std::pair(other.at, other.number);
-    }
-  };
-
-  void Send(std::uint32_t from, std::uint32_t to, std::function<void()> deliver) {
-    if (std::uniform_real_distribution<>(0, 1)(random_) < loss || !reaches(from, to)) return;
-    messages_.push({.at = now_ + Draw(0, delay_max_steps) * kStep,
-                    .number = next_message_++,
-                    .deliver = std::move(deliver)});
-  }
-  bool Hears(std::uint32_t i) const { return nodes_[i].share && !nodes_[i].stopped; }
-
-  void Tick(std::uint32_t i) {
-    const std::int64_t asked = now_;
-    const auto lives = [&](NodeRank node) { return believes_alive(i, node.value()); };
-    for (const CapShare::Ask& sent : nodes_[i].share->Tick(now_, lives)) {
-      const std::uint32_t to = sent.node.value();
-      Send(i, to, [this, i, to, asked, life = nodes_[i].life, ask = sent.ask] {
-        if (!Hears(to)) return;
-        const ShareAnswer answer = nodes_[to].share->Answer(NodeRank(i), ask, now_);
-        loans_ += answer.lent[0] > 0 ? 1 : 0;
-        request_loans_ += answer.requests + ask.requests.held > 0 ? 1 : 0;
-        if (std::uniform_real_distribution<>(0, 1)(random_) < answer_loss) return;
-        Send(to, i, [this, i, to, asked, life, ask, answer] {
-          // An answer to a killed daemon does not reach the one in its place.
-          if (!Hears(i) || nodes_[i].life != life) return;
-          nodes_[i].share->Answered(NodeRank(to), ask, answer, asked, now_);
-        });
-      });
-    }
-    const bool has_ward = nodes_[i].share->held(now_).ward;
-    takes_ += has_ward && !nodes_[i].had_ward ? 1 : 0;
-    nodes_[i].had_ward = has_ward;
-  }
-
-  // Requests of a node that stands still end, too, because the GFS answers them.
-  std::uint64_t InFlight(const Node& node) const {
-    return static_cast<std::uint64_t>(
-        std::ranges::count_if(node.in_flight, [&](std::int64_t end) { return end > now_; }));
-  }
-
-  void MakeRequests(std::uint32_t i) {
-    Node& node = nodes_[i];
-    RequestShare& requests = node.share->requests();
-    const auto ended =
-        std::erase_if(node.in_flight, [&](std::int64_t end) { return end <= now_; });
-    for (std::size_t k = 0; k < ended; ++k) requests.End();
-    const std::uint64_t wanted = std::min(demand_requests(i), kNodeRequests);
-    while (node.in_flight.size() < wanted && requests.TryBegin(0, now_)) {
-      node.in_flight.push_back(now_ + Draw(1, request_max_steps) * kStep);
-    }
-  }
-
-  void Step() {
-    now_ += kStep;
-    while (!messages_.empty() && messages_.top().at <= now_) {
-      const Message message = messages_.top();
-      messages_.pop();
-      message.deliver();
-    }
-    double used = 0;
-    double rates = 0;
-    for (std::uint32_t i = 0; i < nodes_.size(); ++i) {
-      Node& node = nodes_[i];
-      if (!Hears(i)) continue;
-      node.wants = std::min(node.wants + demand(i, now_), kJobBytes);
-      while (node.wants >= kAmount && node.share->CanTake(Cap::kBytes, kAmount, now_)) {
-        node.share->Take(Cap::kBytes, kAmount, now_);
-        node.wants -= kAmount;
-        node.used += kAmount;
-        used += kAmount;
-      }
-      if (node.wants >= kAmount) node.share->AddWait(Cap::kBytes, kStep);
-      if (requests_ > 0) MakeRequests(i);
-      if (now_ >= node.tick_at) {
-        Tick(i);
-        node.tick_at = now_ + kSecond;
-        if (late_max_steps > 0 && Draw(0, 9) == 0) {
-          node.tick_at += Draw(0, late_max_steps) * kStep;
-        }
-      }
-    }
-    // A node that stands still has its rate all the same.
-    std::uint64_t requests = 0;
-    for (const Node& node : nodes_) {
-      if (node.share) rates += node.share->figures(Cap::kBytes, now_).rate;
-      requests += InFlight(node);
-    }
-    highest_rate_ = std::max(highest_rate_, rates);
-    most_requests_ = std::max(most_requests_, requests);
-    last_second_.push_back(used);
-    in_last_second_ += used;
-    if (last_second_.size() > kSecond / kStep) {
-      in_last_second_ -= last_second_.front();
-      last_second_.pop_front();
-    }
-    most_in_a_second_ = std::max(most_in_a_second_, in_last_second_);
-  }
-
-  const std::uint64_t requests_;
-  std::mt19937_64 random_;
-  std::vector<Node> nodes_;
-  std::priority_queue<Message> messages_;
-  std::uint64_t next_message_ = 0;
-  std::int64_t now_ = 0;
-  std::deque<double> last_second_;
-  double in_last_second_ = 0;
-  double most_in_a_second_ = 0;
-  double highest_rate_ = 0;
-  std::uint64_t loans_ = 0;
-  std::uint64_t takes_ = 0;
-  std::uint64_t most_requests_ = 0;
-  std::uint64_t request_loans_ = 0;
-};
-
+constexpr double kJobBytes = CappedJob::kBytes;
+constexpr std::uint64_t kNodeRequests = CappedJob::kNodeRequests;
 constexpr double kMuch = kJobBytes;  // in a step: more than any node gets
 constexpr double kRounding = 1 + 1e-9;
 
 TEST(CapShareJobTest, EqualDemandUsesTheCapAndNoMore) {
-  Job job(16, 1);
+  CappedJob job(16, 1);
   job.demand = [](std::uint32_t, std::int64_t) { return kMuch; };
   job.Run(200);  // all have their leases
   const double before = job.used();
@@ -261,7 +41,7 @@ TEST(CapShareJobTest, EqualDemandUsesTheCapAndNoMore) {
 
 TEST(CapShareJobTest, TheDemandOfOneNodeAloneGetsNearlyAll) {
   for (const std::uint32_t nodes : {2U, 4U, 16U, 32U}) {
-    Job job(nodes, nodes);
+    CappedJob job(nodes, nodes);
     job.demand = [](std::uint32_t i, std::int64_t) { return i == 0 ? kMuch : 0; };
     job.Run(1'000);  // the others become known to be idle, and are asked in turn
     const double before = job.used_of(0);
@@ -273,7 +53,7 @@ TEST(CapShareJobTest, TheDemandOfOneNodeAloneGetsNearlyAll) {
 }
 
 TEST(CapShareJobTest, ANodeThatNeedsItsShareHasItAgainWhenItsLoansHaveEnded) {
-  Job job(2, 3);
+  CappedJob job(2, 3);
   job.demand = [](std::uint32_t i, std::int64_t now) {
     return i == 0 || now >= 10 * kSecond ? kMuch : 0;
   };
@@ -284,7 +64,7 @@ TEST(CapShareJobTest, ANodeThatNeedsItsShareHasItAgainWhenItsLoansHaveEnded) {
 }
 
 TEST(CapShareJobTest, InALargeJobANodeGetsManyShares) {
-  Job job(1'000, 4);
+  CappedJob job(1'000, 4);
   job.demand = [](std::uint32_t i, std::int64_t) { return i == 0 ? kMuch : 0; };
   job.Run(500);
   const double before = job.used_of(0);
@@ -294,15 +74,15 @@ TEST(CapShareJobTest, InALargeJobANodeGetsManyShares) {
 }
 
 // Returns a job whose nodes want more than they get, 5 s after its start.
-std::unique_ptr<Job> BusyJob(std::uint32_t nodes, std::uint64_t seed) {
-  auto job = std::make_unique<Job>(nodes, seed);
+std::unique_ptr<CappedJob> BusyJob(std::uint32_t nodes, std::uint64_t seed) {
+  auto job = std::make_unique<CappedJob>(nodes, seed);
   job->demand = [](std::uint32_t, std::int64_t) { return kMuch; };
   job->Run(500);
   return job;
 }
 
 // Returns what all nodes use in 10 s, as a part of the cap.
-double PartUsed(Job& job) {
+double PartUsed(CappedJob& job) {
   const double before = job.used();
   job.Run(1'000);
   return (job.used() - before) / (10 * kJobBytes);
@@ -392,7 +172,7 @@ TEST(CapShareJobTest, OfTwoNodesEachKeepsItsShare) {
 }
 
 TEST(CapShareJobTest, ANodeAloneGetsTheRequestsOfAllOthersButOneOfEach) {
-  Job job(4, 12, /*requests=*/8);
+  CappedJob job(4, 12, /*requests=*/8);
   job.demand_requests = [](std::uint32_t i) { return i == 2 ? kNodeRequests : 0; };
   job.Run(1'000);
   EXPECT_EQ(job.requests_of(2), 5U);
@@ -401,14 +181,14 @@ TEST(CapShareJobTest, ANodeAloneGetsTheRequestsOfAllOthersButOneOfEach) {
 
 // From now on node 0 wants as many requests as it can use, and so do all others while `all_want`,
 // which is borrowed.
-void DemandRequests(Job& job, const bool& all_want) {
+void DemandRequests(CappedJob& job, const bool& all_want) {
   job.demand_requests = [&all_want](std::uint32_t i) {
     return i == 0 || all_want ? kNodeRequests : 0;
   };
 }
 
 TEST(CapShareJobTest, NodesThatNeedTheirRequestsHaveThemAgain) {
-  Job job(4, 13, /*requests=*/16);
+  CappedJob job(4, 13, /*requests=*/16);
   bool all_want = false;
   DemandRequests(job, all_want);
   job.Run(1'000);
@@ -420,7 +200,7 @@ TEST(CapShareJobTest, NodesThatNeedTheirRequestsHaveThemAgain) {
 }
 
 TEST(CapShareJobTest, TheRequestsOfALostNodePassOn) {
-  Job job(4, 14, /*requests=*/16);
+  CappedJob job(4, 14, /*requests=*/16);
   job.demand_requests = [](std::uint32_t) { return kNodeRequests; };
   job.Run(500);
   job.Lose(2);
@@ -434,7 +214,7 @@ TEST(CapShareJobTest, TheRequestsOfALostNodePassOn) {
 
 // Each request takes 50 ms at most, so each wait is short; the sum of them makes a node short.
 TEST(CapShareJobTest, NodesWhoseRequestsAreShortHaveThemAgain) {
-  Job job(2, 15, /*requests=*/8);
+  CappedJob job(2, 15, /*requests=*/8);
   job.request_max_steps = 5;
   bool all_want = false;
   DemandRequests(job, all_want);
@@ -450,7 +230,7 @@ TEST(CapShareJobTest, NodesWhoseRequestsAreShortHaveThemAgain) {
 TEST(CapShareJobTest, AnHeirGivesThePartBackAsItsRequestsEnd) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     SCOPED_TRACE(seed);
-    Job job(4, seed, /*requests=*/16);
+    CappedJob job(4, seed, /*requests=*/16);
     job.request_max_steps = 2'000;
     job.demand_requests = [](std::uint32_t) { return kNodeRequests; };
     job.Run(500);
@@ -469,7 +249,7 @@ TEST(CapShareJobTest, AnHeirGivesThePartBackAsItsRequestsEnd) {
 TEST(CapShareJobTest, RequestsThatTakeLongAreNoneTooManyWhereAnswersAreLostOrLate) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     SCOPED_TRACE(seed);
-    Job job(3, seed, /*requests=*/12);
+    CappedJob job(3, seed, /*requests=*/12);
     job.request_max_steps = 2'000;
     if (seed % 2 == 0) {
       job.answer_loss = 0.1;
@@ -496,7 +276,7 @@ TEST(CapShareJobTest, RequestsThatTakeLongAreNoneTooManyWhereAnswersAreLostOrLat
 TEST(CapShareJobTest, RequestsThatTakeLongAreNeverMoreThanTheCap) {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     SCOPED_TRACE(seed);
-    Job job(6, seed, /*requests=*/20);
+    CappedJob job(6, seed, /*requests=*/20);
     job.request_max_steps = 2'000;
     std::vector<std::uint64_t> demands(6, 0);
     job.demand_requests = [&](std::uint32_t i) { return demands[i]; };
@@ -532,7 +312,7 @@ struct Exchanged {
 // chance says; demands change.
 Exchanged AttackAtRandom(const Attack& attack, std::uint64_t seed) {
   const std::uint64_t requests = attack.nodes * 3 + 1;
-  Job job(attack.nodes, seed, requests);
+  CappedJob job(attack.nodes, seed, requests);
   job.loss = attack.loss;
   job.delay_max_steps = attack.delay_max_steps;
   std::vector<double> demands(attack.nodes, 0);
