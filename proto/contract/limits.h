@@ -82,6 +82,8 @@ inline constexpr int kGoneReadersMax = 1024;         // that one opening stream 
 inline constexpr std::int64_t kStreamCloseMs = 2'000;  // how long a client waits for the daemon to
                                                      // end a stream that it closes early
 inline constexpr std::uint32_t kClientsMax = 256;            // connections of one daemon
+inline constexpr std::uint32_t kSelectionsResolvedMax = 1024;  // at a time that take long; further
+                                                     // ones are refused
 inline constexpr std::uint32_t kPullStepsMax = 64;           // steps named by one pull
 inline constexpr std::size_t kPositionTokenBytesMax = 256;
 inline constexpr std::uint64_t kViewPinnedBytesDefault = 512 * kMiB;  // of all clients

@@ -254,7 +254,7 @@ Status DataService::Resolve(std::function<void()> work) {
   {
     const MutexLock lock(mutex_);
     if (draining_) return ShuttingDown();
-    if (resolving_ >= kSelectionsResolvedMax) {
+    if (resolving_ >= limits::kSelectionsResolvedMax) {
       return Error(ErrorCode::kUnavailable,
                    fmt::format("{} selections wait for split files, the most that do "
                                "(kSelectionsResolvedMax): is the GFS answering?",

@@ -23,10 +23,6 @@
 
 namespace forebay::stream {
 
-// Selections at a time that are resolved, or wait for it, because they take long; further ones are
-// refused.
-inline constexpr std::uint32_t kSelectionsResolvedMax = 1024;
-
 grpc::Status ToGrpc(const Error& error);
 
 struct DataServiceOptions {

@@ -318,7 +318,7 @@ TEST_F(DataServiceTest, TheEndDoesNotWaitForSelectionsThatAreResolved) {
 TEST_F(DataServiceTest, SelectionsThatWaitAreBounded) {
   std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
   std::vector<std::unique_ptr<grpc::ClientReaderWriter<v1::StreamRequest, v1::StreamReply>>> calls;
-  for (std::uint32_t i = 0; i < kSelectionsResolvedMax; ++i) {
+  for (std::uint32_t i = 0; i < limits::kSelectionsResolvedMax; ++i) {
     contexts.push_back(NewContext());
     calls.push_back(stub_->Stream(contexts.back().get()));
     calls.back()->Write(OpenRequest("hash:0:0.5"));
