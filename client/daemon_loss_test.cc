@@ -1,6 +1,9 @@
 // A daemon that dies, and comes back or does not: what streams and their batches do then.
+#include <atomic>
 #include <cstdint>
+#include <optional>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "client/testing/client_test_fixture.h"
@@ -15,7 +18,7 @@ using testing::FakeDaemon;
 using testing::FakeDataset;
 using testing::FakeStream;
 
-TEST(DaemonLoss, HeldBatchesStayReadableAndTheStreamGoesOn) {
+TEST(DaemonLossTest, HeldBatchesStayReadableAndTheStreamGoesOn) {
   FakeDaemon daemon;
   auto client = Connect(daemon);
   auto stream = client->Open(FakeStream(2));
@@ -48,7 +51,7 @@ TEST(DaemonLoss, HeldBatchesStayReadableAndTheStreamGoesOn) {
   EXPECT_EQ(daemon.counters.bad_releases, 0U);
 }
 
-TEST(DaemonLoss, PullAsksAgainByName) {
+TEST(DaemonLossTest, PullAsksAgainByName) {
   FakeDaemon daemon;
   auto client = Connect(daemon);
   auto stream = client->Open(FakeStream(2));
@@ -61,7 +64,7 @@ TEST(DaemonLoss, PullAsksAgainByName) {
   EXPECT_EQ((*stream)->stats().reconnects, 1U);
 }
 
-TEST(DaemonLoss, AChangedCatalogIsNotResumed) {
+TEST(DaemonLossTest, AChangedCatalogIsNotResumed) {
   FakeDaemon daemon;
   auto client = Connect(daemon);
   auto stream = client->Open(FakeStream(2));
@@ -78,7 +81,51 @@ TEST(DaemonLoss, AChangedCatalogIsNotResumed) {
   EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
 }
 
-TEST(DaemonLoss, GivesUpAfterTheTimeoutAndMayBeTriedAgain) {
+// Other readers may have opened streams at the daemon that came back.
+TEST(DaemonLossTest, AReaderWaitsForMemoryThatOthersHaveTakenMeanwhile) {
+  FakeDaemon daemon;
+  auto client = Connect(daemon);
+  auto stream = client->Open(FakeStream(2));
+  ASSERT_TRUE(stream.has_value());
+  ASSERT_TRUE((*stream)->Next().has_value());
+  daemon.Stop();
+  std::atomic<int> refused = 0;
+  daemon.faults.refuse_open = [&](const OrderSpec&) -> std::optional<Error> {
+    if (++refused > 3) return std::nullopt;
+    return Error(ErrorCode::kResourceExhausted, "no slot memory");
+  };
+  daemon.Start();
+  std::uint64_t steps = 1;
+  for (;; ++steps) {
+    const auto batch = (*stream)->Next();
+    ASSERT_TRUE(batch.has_value()) << batch.error().ToString();
+    if (!*batch) break;
+    ASSERT_EQ((*batch)->step(), StepId(steps));
+  }
+  EXPECT_EQ(refused, 4);
+}
+
+TEST(DaemonLossTest, AReaderForWhichTheDaemonHasNoMemoryAnyMoreIsToldWhy) {
+  FakeDaemon daemon;
+  auto client = Client::Connect({.address = daemon.address(), .connect_timeout_ms = 3000});
+  ASSERT_TRUE(client.has_value());
+  auto stream = (*client)->Open(FakeStream(2));
+  ASSERT_TRUE(stream.has_value());
+  daemon.Stop();
+  daemon.faults.refuse_open = [](const OrderSpec&) {
+    return Error(ErrorCode::kResourceExhausted, "no slot memory");
+  };
+  daemon.Start();
+  auto batch = (*stream)->Next();
+  // What had arrived before may still be handed out.
+  while (batch.has_value() && *batch) batch = (*stream)->Next();
+  ASSERT_FALSE(batch.has_value());
+  EXPECT_EQ(batch.error().code(), ErrorCode::kUnavailable);
+  EXPECT_THAT(batch.error().message(), ::testing::HasSubstr("no slot memory"));
+  EXPECT_EQ((*client)->Open(FakeStream(2)).error().code(), ErrorCode::kResourceExhausted);
+}
+
+TEST(DaemonLossTest, GivesUpAfterTheTimeoutAndMayBeTriedAgain) {
   FakeDaemon daemon;
   auto client = Client::Connect({.address = daemon.address(), .connect_timeout_ms = 3000});
   ASSERT_TRUE(client.has_value());
@@ -100,7 +147,7 @@ TEST(DaemonLoss, GivesUpAfterTheTimeoutAndMayBeTriedAgain) {
   EXPECT_EQ((**batch).step(), StepId(step));
 }
 
-TEST(DaemonLoss, FinishAsksTheDaemonThatCameBack) {
+TEST(DaemonLossTest, FinishAsksTheDaemonThatCameBack) {
   FakeDaemon daemon;
   auto client = Connect(daemon);
   auto stream = client->Open(FakeStream(2));
@@ -113,7 +160,7 @@ TEST(DaemonLoss, FinishAsksTheDaemonThatCameBack) {
   EXPECT_EQ((*stream)->stats().reconnects, 1U);
 }
 
-TEST(DaemonLoss, FinishWithoutATrailerIsDataLoss) {
+TEST(DaemonLossTest, FinishWithoutATrailerIsDataLoss) {
   FakeDaemon daemon;
   auto client = Client::Connect({.address = daemon.address(), .connect_timeout_ms = 3000});
   ASSERT_TRUE(client.has_value());
@@ -124,7 +171,7 @@ TEST(DaemonLoss, FinishWithoutATrailerIsDataLoss) {
   ExpectDataLoss((*stream)->Finish().error(), "without a trailer");
 }
 
-TEST(DaemonLoss, OpenAndDescribeReconnect) {
+TEST(DaemonLossTest, OpenAndDescribeReconnect) {
   FakeDaemon daemon;
   auto client = Connect(daemon);
   daemon.Stop();

@@ -469,14 +469,12 @@ void StreamCore::OnTransformed(const Batch::State* state, Status status) {
     if (batch == nullptr) return;
     batch->phase = status ? Phase::kReady : Phase::kFailed;
     batch->is_hooks_error = !status;
-    if (status) {
-      // Ready.
-    } else if (status.error().retryable()) {
-      // By such a code callers, and Finish, would take it for a daemon that may come back.
-      batch->error = Error(ErrorCode::kInternal, "the transform hook has failed: " +
-                                                     status.error().ToString());
-    } else {
-      batch->error = std::move(status.error());
+    if (!status) {
+      // By a retryable code callers, and Finish, would take it for a daemon that may come back.
+      batch->error = status.error().retryable()
+                         ? Error(ErrorCode::kInternal,
+                                 "the transform hook has failed: " + status.error().ToString())
+                         : std::move(status.error());
     }
   }
   changed_.NotifyAll();

@@ -270,9 +270,11 @@ void StreamCore::OnEnded(const grpc::Status& status) {
   Error error = status.ok() ? Error(ErrorCode::kUnavailable, "the daemon ended the stream")
                             : ErrorFromRpc(status);
   // The stream was opened before, so it can be. Another node that refuses it, or the daemon of this
-  // node when the stream comes back, does not serve it now, whatever the reason; others may.
-  const bool goes_elsewhere = is_away_ || call_->connection().is_other_node();
-  if (!opened_ && schema_ != nullptr && goes_elsewhere && !error.retryable()) {
+  // node when the stream comes back, does not serve it now, whatever the reason; others may. A
+  // daemon that was started again may have promised the memory to readers that came earlier.
+  const bool may_pass = is_away_ || call_->connection().is_other_node() ||
+                        error.code() == ErrorCode::kResourceExhausted;
+  if (!opened_ && schema_ != nullptr && may_pass && !error.retryable()) {
     error = Error(ErrorCode::kUnavailable,
                   "the daemon at " + call_->connection().address() +
                       " does not serve this stream: " + error.ToString());
