@@ -328,7 +328,10 @@ Result<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::Start(
     parts->exposer = std::make_unique<prometheus::Exposer>(listen, 1);
   } catch (const std::exception& failure) {
     return Error(ErrorCode::kUnavailable,
-                 fmt::format("daemon.metrics_listen '{}': {}", listen, failure.what()));
+                 fmt::format("daemon.metrics_listen '{}': cannot listen there: does another "
+                             "program, or another daemon of this node, use the port? Take another "
+                             "one, or 0, for any that is free; the daemon logs which one ({})",
+                             listen, failure.what()));
   }
   parts->exposer->RegisterCollectable(parts->collector);
   // Port 0 in the configuration lets the kernel choose; `address()` says which port that was.

@@ -209,7 +209,8 @@ TEST(MetricsTest, ATakenPortIsAnErrorThatNamesIt) {
   auto second = MetricsEndpoint::Start((*first)->address(), ExampleStatus);
   ASSERT_FALSE(second.has_value());
   EXPECT_EQ(second.error().code(), ErrorCode::kUnavailable);
-  EXPECT_THAT(second.error().message(), HasSubstr((*first)->address()));
+  EXPECT_THAT(second.error().message(),
+              AllOf(HasSubstr((*first)->address()), HasSubstr("does another program")));
 }
 
 }  // namespace
