@@ -5,6 +5,7 @@
 #include "server/peer/peer_link.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
@@ -13,6 +14,7 @@
 #include "proto/contract/limits.h"
 #include "server/peer/channel_settings.h"
 #include "server/peer/open_channels.h"
+#include "server/stage/extent_source.h"
 
 namespace forebay::peer {
 namespace {
@@ -254,15 +256,20 @@ void PeerLink::RestEnded(const PeerCall* raw) {
   changed_.NotifyAll();
 }
 
+// Once the node has agreed to the Hello, a call waits here only for calls before it. What becomes
+// of these says whether the node is silent, and not the call that was never made: they may all wait
+// for the GFS, of which the node has told this one.
 void PeerLink::Expire(const std::shared_ptr<PeerCall>& call) {
+  bool has_met = false;
   {
     // Whoever takes the call off the list decides what becomes of it.
     const MutexLock lock(mutex_);
     if (std::erase(waiting_, call) == 0) return;  // it has begun
+    has_met = hello_ == Hello::kAgreed;
   }
-  call->Fail(Error(ErrorCode::kDeadlineExceeded,
-                   fmt::format("node {}: the deadline has passed before the request could be sent",
-                               address())));
+  const std::string why = fmt::format(
+      "node {}: the deadline has passed before the request could be sent", address());
+  call->Fail(has_met ? stage::TooBusy(why) : Error(ErrorCode::kDeadlineExceeded, why));
 }
 
 void PeerLink::Withdraw(PeerCall& call) {

@@ -115,7 +115,8 @@ Result<bool> PartCollector::Ask(const Dataset& dataset, ObjectScans& scans, Obje
     scans.asked(object).push_back(node);
     return false;
   }
-  // Wrong bytes, or an answer that is none, are no reason to think that the node is dead.
+  // Wrong bytes, an answer that is none, or a node that is too busy are no reason to think that the
+  // node is dead.
   const auto ask_the_next = [&](const Error& error) {
     log::Warn("data set '{}': from node {}: {}; the next node is asked", dataset.name(),
               node.value(), error.message());
@@ -123,7 +124,9 @@ Result<bool> PartCollector::Ask(const Dataset& dataset, ObjectScans& scans, Obje
     return false;
   };
   if (!sent.has_value()) {
-    if (sent.error().code() == ErrorCode::kInternal) return ask_the_next(sent.error());
+    if (sent.error().code() == ErrorCode::kInternal || IsTooBusy(sent.error())) {
+      return ask_the_next(sent.error());
+    }
     const bool is_other = sent.error().code() == ErrorCode::kOutOfRange;
     scans.Refuse(object, is_other ? ListedOtherwise(planned, node, sent.error())
                                   : ErrorFromOthers(sent.error()));

@@ -484,20 +484,27 @@ TEST_F(JsonLinesStagingTest, AScanIsRepeatedALimitedNumberOfTimes) {
 // Another node of the job, which is asked for its parts and never sends one.
 class NoParts final : public PartSource {
  public:
+  explicit NoParts(Error error) : error_(std::move(error)) {}
   Result<PartAnswer> ReadPart(const PartRequest& request, catalog::TableSpool&) override {
     EXPECT_EQ(request.node, NodeRank(1));
-    // First it has not scanned the object yet, then its answer makes no sense.
+    // First it has not scanned the object yet, then there is the error.
     if (asked_.insert(request.object).second) return PartAnswer();
-    return Error(ErrorCode::kInternal, "a message is malformed");
+    return error_;
   }
   std::size_t asked() const { return asked_.size(); }
 
  private:
+  const Error error_;
   std::set<ObjectId> asked_;
 };
 
-TEST_F(TarStagingTest, ANodeWhoseAnswersMakeNoSenseIsReplacedAndCountsAsAlive) {
-  NoParts other;
+class NoPartsStagingTest : public TarStagingTest {
+ protected:
+  void ExpectThatItIsReplacedAndCountsAsAlive(const Error& error);
+};
+
+void NoPartsStagingTest::ExpectThatItIsReplacedAndCountsAsAlive(const Error& error) {
+  NoParts other(error);
   plan::Membership nodes(NodeRank(0), {{.rank = NodeRank(0)}, {.rank = NodeRank(1)}});
   FOREBAY_EXPECT_OK(Stage({.ram_bytes = 32 << 20, .nodes = &nodes, .peer_parts = &other}));
   EXPECT_GT(other.asked(), 0U);
@@ -506,6 +513,14 @@ TEST_F(TarStagingTest, ANodeWhoseAnswersMakeNoSenseIsReplacedAndCountsAsAlive) {
   EXPECT_EQ(rig_.dataset().catalog()->sample_count(), kShards * 40u);
   EXPECT_TRUE(nodes.Lives(NodeRank(1)));
   rig_.Stop();  // before what it borrows goes
+}
+
+TEST_F(NoPartsStagingTest, ANodeWhoseAnswersMakeNoSenseIsReplacedAndCountsAsAlive) {
+  ExpectThatItIsReplacedAndCountsAsAlive({ErrorCode::kInternal, "a message is malformed"});
+}
+
+TEST_F(NoPartsStagingTest, ANodeThatIsTooBusyIsReplacedAndCountsAsAlive) {
+  ExpectThatItIsReplacedAndCountsAsAlive(TooBusy("as many calls as it answers"));
 }
 
 }  // namespace
