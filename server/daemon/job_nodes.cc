@@ -112,6 +112,11 @@ Status JobNodes::UseNodes(FoundNodes found) {
   if (has_returned_) found.address_before = kept_list_->FindAddressBefore();
   had_node_ = !found.address_before.empty();
   if (had_node_) addresses[found.self] = found.address_before;
+  const auto node_count = static_cast<std::uint32_t>(found.nodes.size());
+  if (const auto few = FindTooFewFiles(parts_.config, node_count)) {
+    log::Warn("{}. Connections may be closed and opened again, and others may have to wait: {}",
+              few->text, few->remedy);
+  }
   FOREBAY_ASSIGN(peers_, peer::GrpcPeers::Create(
                              {.identity = identity_,
                               .addresses = std::move(addresses),

@@ -1,11 +1,27 @@
-// Decides how many connections with other nodes a daemon may have, by the number of files that it
-// may open. forebayd raises its soft limit to the hard one before.
+// Says how many files a daemon needs, and decides how many connections with other nodes it may
+// have, by the number of files that it may open. forebayd raises its soft limit to the hard one before.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <string>
+
+#include "server/daemon/config/config.h"
 
 namespace forebay::daemon {
+
+// About how many files a daemon with `clients` clients has open, without other nodes.
+std::uint64_t FilesNeeded(const Config& config, std::uint64_t clients);
+
+// Too few files may be open for the connections of a job. The daemon works all the same, closes
+// connections and opens them again, and other nodes may have to wait for it.
+struct TooFewFiles {
+  std::string text;
+  std::string remedy;
+};
+// Nothing: there are enough, or the limit is not known.
+std::optional<TooFewFiles> FindTooFewFiles(const Config& config, std::uint32_t node_count);
 
 // Returns how many channels of gRPC to other nodes there may be: as many as the configuration says
 // (peer.channels), or fewer if not enough files may be open. It leaves as many files for the

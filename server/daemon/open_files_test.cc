@@ -3,11 +3,17 @@
 
 #include <sys/resource.h>
 
+#include <cstdint>
+#include <string>
+
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "proto/contract/limits.h"
 
 namespace forebay::daemon::open_files_test {
+
+using ::testing::HasSubstr;
 
 // Sets the soft limit of open files while it exists.
 class FilesLimit {
@@ -32,6 +38,23 @@ TEST(OpenFilesTest, FilesForTheNodesOfAJobAreEnoughForChannelsToAllOfThem) {
   const FilesLimit limit(2'912);  // two for each of 1,000 nodes, and 912 others
   EXPECT_EQ(PeerChannelsMax(16'384), 1'000U);
   EXPECT_EQ(PeerChannelsMax(800), 800U);
+}
+
+TEST(OpenFilesTest, TooFewFilesForTheNodesOfAJobAreSaidWithTheNumberThatIsNeeded) {
+  Config config;
+  config.peer_channels = 16;
+  const std::uint64_t own = FilesNeeded(config, 1);
+  EXPECT_LT(own, 912U);
+  const std::uint64_t needed = own + 100 + 16 + 2 * 100;  // 100 nodes, of which 16 are connected to
+  {
+    const FilesLimit limit(needed);
+    EXPECT_FALSE(FindTooFewFiles(config, 100).has_value());
+  }
+  const FilesLimit limit(needed - 1);
+  const auto few = FindTooFewFiles(config, 100);
+  ASSERT_TRUE(few.has_value());
+  EXPECT_THAT(few->text, HasSubstr("a job of 100 nodes needs up to " + std::to_string(needed)));
+  EXPECT_THAT(few->remedy, HasSubstr("raised to " + std::to_string(needed)));
 }
 
 TEST(OpenFilesTest, AnEighthOfTheFilesIsForChannelsAndASixteenthForBytesOfSamples) {

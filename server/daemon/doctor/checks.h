@@ -27,8 +27,6 @@ void CheckOpenFiles(const Config& config, CheckReport& report);
 // nodes.rendezvous.
 void CheckNodes(const Config& config, io::IoBackend& backend, const io::Clock& clock,
                 CheckReport& report);
-// About how many descriptors a daemon with `clients` clients has open, without other nodes.
-std::uint64_t DescriptorsNeeded(const Config& config, std::uint64_t clients);
 
 // Whether the daemon's socket can be made.
 void CheckSocket(const DaemonPaths& paths, CheckReport& report);

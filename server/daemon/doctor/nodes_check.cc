@@ -16,12 +16,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "proto/contract/limits.h"
 #include "server/daemon/doctor/checks.h"
 #include "server/daemon/doctor/directory_trial.h"
 #include "server/daemon/job_launch.h"
 #include "server/daemon/job_secret.h"
 #include "server/daemon/node_listener.h"
+#include "server/daemon/open_files.h"
 #include "server/daemon/row_carriers.h"
 
 namespace forebay::daemon {
@@ -73,22 +73,6 @@ void CheckNames(const rendezvous::HostList& hosts, const std::string& path, cons
   report.Ok(fmt::format("all {} hosts of {} can be looked up", seen.size(), path), figures);
 }
 
-// Connections take descriptors, beside those that CheckOpenFiles counts. This node has connections
-// to no more nodes than peer.channels says, but one may come from each other node: all may ask the
-// last one that reads whether it has finished.
-void CheckConnections(const Config& config, std::uint32_t node_count, CheckReport& report) {
-  rlimit files{};
-  if (getrlimit(RLIMIT_NOFILE, &files) != 0) return;
-  const std::uint64_t needed =
-      DescriptorsNeeded(config, /*clients=*/1) + node_count +
-      std::min<std::uint64_t>(node_count, config.peer_channels) +
-      std::uint64_t{2} * std::min(node_count, limits::kPeerPayloadConnectionsMax);
-  if (files.rlim_cur >= needed) return;
-  report.Warn(fmt::format("{} files may be open, and a daemon of a job of {} nodes needs up to {}",
-                          files.rlim_cur, node_count, needed),
-              fmt::format("have the hard limit of open files raised to {}", needed));
-}
-
 // Reports this node's place in the job. An unknown place is a warning, because the doctor may have
 // been started without the launcher of the job.
 void ReportPlace(const Config& config, const Result<rendezvous::NodePlace>& place,
@@ -100,7 +84,9 @@ void ReportPlace(const Config& config, const Result<rendezvous::NodePlace>& plac
   }
   report.Ok(fmt::format("this node has rank {} of {}", place->rank.value(), place->node_count),
             {{"rank", place->rank.value()}, {"node_count", place->node_count}});
-  CheckConnections(config, place->node_count, report);
+  if (const auto few = FindTooFewFiles(config, place->node_count)) {
+    report.Warn(few->text, few->remedy);
+  }
 }
 
 // A daemon with a secret listens on a second port, while it has the first one. It serves without.

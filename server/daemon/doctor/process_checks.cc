@@ -2,16 +2,14 @@
 // it may open.
 #include <sys/resource.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <string>
-#include <thread>
 
 #include <fmt/format.h>
 
 #include "proto/contract/limits.h"
-#include "server/daemon/config/tier_config.h"
 #include "server/daemon/doctor/checks.h"
+#include "server/daemon/open_files.h"
 #include "server/io/queues/uring_backend.h"
 
 namespace forebay::daemon {
@@ -35,26 +33,6 @@ std::string LimitText(rlim_t limit) {
 }
 
 }  // namespace
-
-std::uint64_t DescriptorsNeeded(const Config& config, std::uint64_t clients) {
-  // The standard streams, leases, sockets, event descriptors, gRPC's own.
-  constexpr std::uint64_t kOthers = 48;
-  // gRPC's and the acceptor's, of one socket.
-  constexpr std::uint64_t kPerClient = 2;
-  std::uint64_t count = kOthers + clients * kPerClient + config.datasets.size();
-  const auto ram = RamArenaOptions(config);
-  const auto slots = SlotArenaOptions(config);
-  for (const auto& options : {ram, slots}) {
-    if (options.has_value()) count += options->capacity_bytes / options->region_bytes + 1;
-  }
-  // A queue of each thread that reads: stagers and workers.
-  const std::uint64_t workers =
-      config.workers != 0 ? config.workers : std::max(2U, std::thread::hardware_concurrency() / 2);
-  count += config.stage_readers + workers;
-  // Objects are held a little longer than they count (GfsReader).
-  count += limits::kOpenObjectsMax * 5 / 4;
-  return config.ssd_directory.empty() ? count : count + limits::kSegmentsOpenMax;
-}
 
 void CheckIoUring(const Config& config, CheckReport& report) {
   report.Begin("creating a ring");
@@ -83,8 +61,8 @@ void CheckOpenFiles(const Config& config, CheckReport& report) {
   if (getrlimit(RLIMIT_NOFILE, &files) != 0) {
     return report.Fail(Error::FromErrno(errno, "getrlimit").message(), "see ulimit -n");
   }
-  const std::uint64_t one = DescriptorsNeeded(config, 1);
-  const std::uint64_t all = DescriptorsNeeded(config, limits::kClientsMax);
+  const std::uint64_t one = FilesNeeded(config, 1);
+  const std::uint64_t all = FilesNeeded(config, limits::kClientsMax);
   const std::vector<Figure> figures = {{"limit", files.rlim_cur},
                                        {"needed_by_one_client", one},
                                        {"needed_by_all_clients", all}};
