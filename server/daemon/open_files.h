@@ -1,5 +1,6 @@
 // Says how many files a daemon needs, and decides how many connections with other nodes it may
-// have, by the number of files that it may open. forebayd raises its soft limit to the hard one before.
+// have, by the number of files that it may open. forebayd raises its soft limit to the hard one
+// before.
 #pragma once
 
 #include <cstddef>

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <functional>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -138,8 +139,10 @@ struct PeerServer::Service final : public CallbackService {
   // The data set that is asked for, or why this node does not answer.
   Result<stage::Dataset*> DatasetOf(const PeerRequest& request) const;
   // As DatasetOf, for what is read from the bytes of objects: kFailedPrecondition if the two nodes
-  // have rebuilt the data set a different number of times.
-  Result<stage::Dataset*> SameDatasetOf(const PeerRequest& request) const;
+  // have rebuilt the data set a different number of times; stage::AskNext if this one was started
+  // again and has not rebuilt it as often.
+  Result<stage::Dataset*> SameDatasetOf(const PeerRequest& request);
+  Error NotRebuilt(const stage::Dataset& dataset, std::uint32_t rebuilds);
   void AnswerRows(const grpc::ByteBuffer& request, const RowAnswers::Call& call);
   void AnswerExtent(const grpc::ByteBuffer& request, const std::shared_ptr<ReplyStream>& stream);
   // Begins to answer a call of one message. An error is the answer.
@@ -181,6 +184,8 @@ struct PeerServer::Service final : public CallbackService {
   std::unique_ptr<Serving> owned_serving FOREBAY_GUARDED_BY(mutex);
   bool has_stopped FOREBAY_GUARDED_BY(mutex) = false;
   std::vector<HeldHello> held FOREBAY_GUARDED_BY(mutex);
+  // By Dataset::hash: how often others have rebuilt it, if the log says that this node has not.
+  std::unordered_map<std::uint64_t, std::uint32_t> not_rebuilt FOREBAY_GUARDED_BY(mutex);
   std::unordered_set<std::shared_ptr<ReplyStream>> streams FOREBAY_GUARDED_BY(mutex);
   std::unordered_set<std::shared_ptr<UnaryAnswer>> answers FOREBAY_GUARDED_BY(mutex);
   std::size_t answers_that_wait FOREBAY_GUARDED_BY(mutex) = 0;  // Waits::kForGfs
@@ -397,16 +402,12 @@ Result<stage::Dataset*> PeerServer::Service::DatasetOf(const PeerRequest& reques
 
 // A rebuild accepts bytes that have changed while size and time of their object have not, so the
 // catalogs of before and after it may have the same fingerprint.
-Result<stage::Dataset*> PeerServer::Service::SameDatasetOf(const PeerRequest& request) const {
+Result<stage::Dataset*> PeerServer::Service::SameDatasetOf(const PeerRequest& request) {
   FOREBAY_ASSIGN(stage::Dataset* const dataset, DatasetOf(request));
   const std::uint32_t ours = dataset->rebuilds();
   if (request.rebuilds == ours) return dataset;
-  // The others go on without this node, as they did before it came back.
   if (serving.load()->parts.has_returned && ours < request.rebuilds) {
-    return Error(ErrorCode::kUnavailable,
-                 fmt::format("node {0} was started again since data set '{1}' was rebuilt: call "
-                             "'forebay stage --rebuild {1}' there",
-                             address, dataset->name()));
+    return NotRebuilt(*dataset, request.rebuilds);
   }
   return Error(ErrorCode::kFailedPrecondition,
                fmt::format("data set '{0}' has been rebuilt {1} times on node {2}, and {3} times "
@@ -414,6 +415,24 @@ Result<stage::Dataset*> PeerServer::Service::SameDatasetOf(const PeerRequest& re
                            "open the stream again",
                            dataset->name(), ours, address, request.rebuilds,
                            ours < request.rebuilds ? "node " + address : "the node that asks"));
+}
+
+// The others go on without this node for the data set, as they did before it came back. The node is
+// neither lost nor late, so only its own log says it, once for each of their rebuilds.
+Error PeerServer::Service::NotRebuilt(const stage::Dataset& dataset, std::uint32_t rebuilds) {
+  const std::string why = fmt::format(
+      "data set '{0}' was rebuilt before node {1} was started: call 'forebay stage --rebuild {0}' "
+      "there",
+      dataset.name(), address);
+  bool is_new = false;
+  {
+    const MutexLock lock(mutex);
+    std::uint32_t& said = not_rebuilt[dataset.hash()];
+    is_new = rebuilds > said;
+    said = std::max(said, rebuilds);
+  }
+  if (is_new) log::Warn("{}; until then this node supplies nothing of it to others", why);
+  return stage::AskNext(why);
 }
 
 void PeerServer::Service::AnswerRows(const grpc::ByteBuffer& request,

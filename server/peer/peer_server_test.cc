@@ -87,10 +87,11 @@ class RawCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::Byt
 
 class PeerServerTest : public ::testing::Test {
  protected:
-  PeerServerTest() {
+  explicit PeerServerTest(bool has_returned = false) {
     auto made = PeerRig::Create({.serves = false});
     EXPECT_TRUE(made.has_value());
     rig_ = std::move(*made);
+    rig_->has_returned = has_returned;
     throttle_.Begin({.caps = {8e6, 0}, .node_count = 2, .self = PeerRig::kNode});
     rig_->prober = &lone_.prober();
     rig_->throttle = &throttle_;
@@ -427,6 +428,32 @@ TEST_F(PeerServerTest, NodesThatHaveNotRebuiltTheDataSetAsOftenAreRefused) {
                 grpc::StatusCode::FAILED_PRECONDITION, "0 times on the node that asks");
   ExpectRefused(Call("FirstReads", TextOf(WriteRequest(FirstReadOf(ExtentId(1))))),
                 grpc::StatusCode::FAILED_PRECONDITION, "0 times on the node that asks");
+}
+
+class ReturnedPeerServerTest : public PeerServerTest {
+ protected:
+  ReturnedPeerServerTest() : PeerServerTest(/*has_returned=*/true) {}
+};
+
+// It is neither lost nor late: others ask the next node, without a second try and without a mark.
+TEST_F(ReturnedPeerServerTest, ANodeThatLacksARebuildIsPassedOver) {
+  AddRows(1);
+  extent_.set_extent(0);
+  rows_.set_rebuilds(1);
+  extent_.set_rebuilds(1);
+  const auto expect_passed_over = [&](const grpc::Status& status) {
+    const Error error = FromGrpcStatus(status, "x");
+    EXPECT_TRUE(stage::IsAskNext(error)) << error.ToString();
+    EXPECT_THAT(error.message(), HasSubstr("call 'forebay stage --rebuild data' there"));
+  };
+  expect_passed_over(Call("Samples", rows_.SerializeAsString()));
+  expect_passed_over(Call("Extent", extent_.SerializeAsString()));
+  rig_->dataset().version().SetRebuilds(1);
+  EXPECT_TRUE(Call("Samples", rows_.SerializeAsString()).ok());
+  // Its readers, and those of a node with fewer rebuilds, are told.
+  rows_.set_rebuilds(0);
+  ExpectRefused(Call("Samples", rows_.SerializeAsString()), grpc::StatusCode::FAILED_PRECONDITION,
+                "0 times on the node that asks");
 }
 
 TEST_F(PeerServerTest, UnknownDataSetsAndOtherCatalogsAreRefused) {

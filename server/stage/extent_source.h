@@ -85,13 +85,13 @@ Result<tier::ExtentChecksums> VerifySupplied(Dataset& dataset, const catalog::Ca
 bool IsNoAnswer(const Error& error);
 // The error of a request that a node has refused until its deadline, because it answers as many
 // calls as it may (limits::kPeerCallsMax), or of one that has waited here until its deadline,
-// behind others to that node. A transport repeats a refused request within its deadline. The node is
-// alive, and knows nothing that would make the request useless, so the next node is asked without
-// taking this one for dead. Other errors with code kResourceExhausted are final.
+// behind others to that node. A transport repeats a refused request within its deadline. The node
+// is alive, and knows nothing that would make the request useless, so the next node is asked
+// without taking this one for dead. Other errors with code kResourceExhausted are final.
 Error TooBusy(std::string message);
 bool IsTooBusy(const Error& error);
 // The error of a node that yields (plan::Membership::Yields) and does not have what it is asked
-// for: the next node is to be asked at once.
+// for, or that was started again and lacks a rebuild: the next node is to be asked at once.
 Error AskNext(
     std::string message = "this node reads nothing from the GFS for others at present");
 bool IsAskNext(const Error& error);

@@ -16,6 +16,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class NodesRebuildTest : public NodesTest {
  protected:
@@ -102,6 +103,11 @@ TEST_F(NodesRebuildTest, ANodeThatComesBackIsLeftOutUntilItIsRebuiltToo) {
   ASSERT_FALSE(daemons_[2]->ready_line().empty()) << ReadText(rig_.node_log(2));
   EXPECT_THAT(ReadText(rig_.node_log(2)), HasSubstr("joins the others again"));
   for (const std::uint32_t rank : {0U, 1U, 3U}) ExpectChanged(Read(rank));
+  constexpr const char* kWhy = "was rebuilt before node ";
+  EXPECT_THAT(ReadText(rig_.node_log(2)), HasSubstr(kWhy));
+  for (const std::uint32_t rank : {0U, 1U, 3U}) {
+    EXPECT_THAT(ReadText(rig_.node_log(rank)), Not(HasSubstr(kWhy))) << "it is not lost";
+  }
   EXPECT_THAT(Read(2).error, HasSubstr("0 times on the node that asks"));
   Rebuild(2);
   for (std::uint32_t rank = 0; rank < kNodes; ++rank) ExpectChanged(Read(rank));

@@ -54,6 +54,7 @@ PeerServerParts PeerRig::parts() {
                      .throttle = throttle,
                      .leave = leave,
                      .join = join},
+          .has_returned = has_returned,
           .carrier = options_.answers_by_carrier ? options_.carrier : nullptr};
 }
 

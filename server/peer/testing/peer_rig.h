@@ -79,6 +79,7 @@ class PeerRig {
   std::function<Result<JoinAnswer>(const JoinAsked&)> join = nullptr;
   std::function<void(std::span<const NodeRank>)> hear_slow = nullptr;
   std::function<void(NodeRank, bool)> note_finished = nullptr;
+  bool has_returned = false;
 
   const std::string& address() const { return server_->address(); }
   GrpcPeers& peers() { return *peers_; }
