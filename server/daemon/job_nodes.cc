@@ -112,11 +112,6 @@ Status JobNodes::UseNodes(FoundNodes found) {
   if (has_returned_) found.address_before = kept_list_->FindAddressBefore();
   had_node_ = !found.address_before.empty();
   if (had_node_) addresses[found.self] = found.address_before;
-  const auto node_count = static_cast<std::uint32_t>(found.nodes.size());
-  if (const auto few = FindTooFewFiles(parts_.config, node_count)) {
-    log::Warn("{}. Connections may be closed and opened again, and others may have to wait: {}",
-              few->text, few->remedy);
-  }
   FOREBAY_ASSIGN(peers_, peer::GrpcPeers::Create(
                              {.identity = identity_,
                               .addresses = std::move(addresses),
@@ -143,6 +138,7 @@ Status JobNodes::UseNodes(FoundNodes found) {
   log::Info("node {} of {} of job '{}', which others reach at {}, {}", found.self.value(),
             found.nodes.size(), launch_.launch.job.name, server_->address(),
             is_encrypted() ? "over encrypted connections" : "in plaintext");
+  WarnOfFewOpenFiles(parts_.config, static_cast<std::uint32_t>(found.nodes.size()));
   return {};
 }
 

@@ -10,6 +10,7 @@
 
 #include "proto/contract/limits.h"
 #include "server/daemon/config/tier_config.h"
+#include "server/io/log.h"
 
 namespace forebay::daemon {
 namespace {
@@ -23,7 +24,28 @@ std::uint32_t AtMost(std::uint32_t most, rlim_t part) {
 
 }  // namespace
 
-std::uint64_t FilesNeeded(const Config& config, std::uint64_t clients) {
+// Channels may take an eighth of the files, and connections from other nodes another one. With that
+// all parts of a daemon stay below a limit of 1,024 files together. Where many files may be open,
+// these two have all that the rest of the daemon does not need.
+std::uint32_t PeerChannelsMax(std::uint64_t configured) {
+  // A rough number of files that a daemon needs without other nodes. DescriptorsNeeded estimates it
+  // from the configuration.
+  constexpr rlim_t kOwnFiles = 400;
+  constexpr rlim_t kOthers = kOwnFiles + rlim_t{2} * limits::kPeerPayloadConnectionsMax;
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0) return static_cast<std::uint32_t>(configured);
+  const rlim_t rest = files.rlim_cur > kOthers ? (files.rlim_cur - kOthers) / 2 : 0;
+  const rlim_t most = std::max<rlim_t>({1, files.rlim_cur / 8, rest});
+  return static_cast<std::uint32_t>(std::min<rlim_t>(configured, most));
+}
+
+std::size_t NodesAskedAtATime(std::uint64_t configured) {
+  return std::min<std::size_t>(limits::kNodesAskedAtATime, PeerChannelsMax(configured));
+}
+
+std::uint32_t PayloadConnectionsMax() { return AtMost(limits::kPeerPayloadConnectionsMax, 16); }
+
+std::uint64_t DescriptorsNeeded(const Config& config, std::uint64_t clients) {
   // The standard streams, leases, sockets, event descriptors, gRPC's own.
   constexpr std::uint64_t kOthers = 48;
   // gRPC's and the acceptor's, of one socket.
@@ -43,42 +65,27 @@ std::uint64_t FilesNeeded(const Config& config, std::uint64_t clients) {
   return config.ssd_directory.empty() ? count : count + limits::kSegmentsOpenMax;
 }
 
-// Connections take files, beside those of FilesNeeded. This node has connections to no more nodes
-// than peer.channels says, but one may come from each other node: all may ask the last one that
-// reads whether it has finished.
-std::optional<TooFewFiles> FindTooFewFiles(const Config& config, std::uint32_t node_count) {
+// This node has connections to no more nodes than peer.channels says, but one may come from each
+// other node: all may ask the last one that reads whether it has finished.
+std::optional<FewOpenFiles> FindFewOpenFiles(const Config& config, std::uint32_t node_count) {
   rlimit files{};
   if (getrlimit(RLIMIT_NOFILE, &files) != 0) return std::nullopt;
   const std::uint64_t needed =
-      FilesNeeded(config, /*clients=*/1) + node_count +
+      DescriptorsNeeded(config, /*clients=*/1) + node_count +
       std::min<std::uint64_t>(node_count, config.peer_channels) +
       std::uint64_t{2} * std::min(node_count, limits::kPeerPayloadConnectionsMax);
   if (files.rlim_cur >= needed) return std::nullopt;
-  return TooFewFiles{
+  return FewOpenFiles{
       .text = fmt::format("{} files may be open, and a daemon of a job of {} nodes needs up to {}",
                           files.rlim_cur, node_count, needed),
-      .remedy = fmt::format("have the hard limit of open files raised to {}", needed)};
+      .remedy = fmt::format("have the hard limit of open files raised to {} (ulimit -n, "
+                            "limits.conf, or LimitNOFILE of the batch system's service)",
+                            needed)};
 }
 
-// Channels may take an eighth of the files, and connections from other nodes another one. With that
-// all parts of a daemon stay below a limit of 1,024 files together. Where many files may be open,
-// these two have all that the rest of the daemon does not need.
-std::uint32_t PeerChannelsMax(std::uint64_t configured) {
-  // A rough number of files that a daemon needs without other nodes. The doctor estimates it from
-  // the configuration (FilesNeeded).
-  constexpr rlim_t kOwnFiles = 400;
-  constexpr rlim_t kOthers = kOwnFiles + rlim_t{2} * limits::kPeerPayloadConnectionsMax;
-  rlimit files{};
-  if (getrlimit(RLIMIT_NOFILE, &files) != 0) return static_cast<std::uint32_t>(configured);
-  const rlim_t rest = files.rlim_cur > kOthers ? (files.rlim_cur - kOthers) / 2 : 0;
-  const rlim_t most = std::max<rlim_t>({1, files.rlim_cur / 8, rest});
-  return static_cast<std::uint32_t>(std::min<rlim_t>(configured, most));
+void WarnOfFewOpenFiles(const Config& config, std::uint32_t node_count) {
+  const std::optional<FewOpenFiles> few = FindFewOpenFiles(config, node_count);
+  if (few) log::Warn("{}; remedy: {}", few->text, few->remedy);
 }
-
-std::size_t NodesAskedAtATime(std::uint64_t configured) {
-  return std::min<std::size_t>(limits::kNodesAskedAtATime, PeerChannelsMax(configured));
-}
-
-std::uint32_t PayloadConnectionsMax() { return AtMost(limits::kPeerPayloadConnectionsMax, 16); }
 
 }  // namespace forebay::daemon

@@ -1,6 +1,5 @@
-// Says how many files a daemon needs, and decides how many connections with other nodes it may
-// have, by the number of files that it may open. forebayd raises its soft limit to the hard one
-// before.
+// Decides how many connections with other nodes a daemon may have, by the number of files that it
+// may open, and tells how many it needs. forebayd raises its soft limit to the hard one before.
 #pragma once
 
 #include <cstddef>
@@ -11,18 +10,6 @@
 #include "server/daemon/config/config.h"
 
 namespace forebay::daemon {
-
-// About how many files a daemon with `clients` clients has open, without other nodes.
-std::uint64_t FilesNeeded(const Config& config, std::uint64_t clients);
-
-// Too few files may be open for the connections of a job. The daemon works all the same, closes
-// connections and opens them again, and other nodes may have to wait for it.
-struct TooFewFiles {
-  std::string text;
-  std::string remedy;
-};
-// Nothing: there are enough, or the limit is not known.
-std::optional<TooFewFiles> FindTooFewFiles(const Config& config, std::uint32_t node_count);
 
 // Returns how many channels of gRPC to other nodes there may be: as many as the configuration says
 // (peer.channels), or fewer if not enough files may be open. It leaves as many files for the
@@ -37,5 +24,20 @@ std::size_t NodesAskedAtATime(std::uint64_t configured);
 // limits::kPeerPayloadConnectionsMax, and at most a sixteenth of the files. Connections that have
 // not shown a certificate yet may take as many files again.
 std::uint32_t PayloadConnectionsMax();
+
+// About how many descriptors a daemon with `clients` clients has open, without other nodes.
+std::uint64_t DescriptorsNeeded(const Config& config, std::uint64_t clients);
+
+struct FewOpenFiles {
+  std::string text;  // the limit, and how many files the daemon needs
+  std::string remedy;
+};
+
+// What is wrong with the limit of open files for a daemon of a job of `node_count` nodes, with one
+// client. std::nullopt: it is large enough, or cannot be read. A daemon serves all the same, with
+// fewer connections.
+std::optional<FewOpenFiles> FindFewOpenFiles(const Config& config, std::uint32_t node_count);
+// Logs what FindFewOpenFiles finds, as one warning.
+void WarnOfFewOpenFiles(const Config& config, std::uint32_t node_count);
 
 }  // namespace forebay::daemon

@@ -1,9 +1,10 @@
-// Tests how many connections a daemon may have, with few files that it may open and with many.
+// Tests how many connections a daemon may have, with few files that it may open and with many, and
+// what it logs of its limit.
 #include "server/daemon/open_files.h"
 
 #include <sys/resource.h>
 
-#include <cstdint>
+#include <algorithm>
 #include <string>
 
 #include <gmock/gmock.h>
@@ -13,6 +14,7 @@
 
 namespace forebay::daemon::open_files_test {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 // Sets the soft limit of open files while it exists.
@@ -40,23 +42,6 @@ TEST(OpenFilesTest, FilesForTheNodesOfAJobAreEnoughForChannelsToAllOfThem) {
   EXPECT_EQ(PeerChannelsMax(800), 800U);
 }
 
-TEST(OpenFilesTest, TooFewFilesForTheNodesOfAJobAreSaidWithTheNumberThatIsNeeded) {
-  Config config;
-  config.peer_channels = 16;
-  const std::uint64_t own = FilesNeeded(config, 1);
-  EXPECT_LT(own, 912U);
-  const std::uint64_t needed = own + 100 + 16 + 2 * 100;  // 100 nodes, of which 16 are connected to
-  {
-    const FilesLimit limit(needed);
-    EXPECT_FALSE(FindTooFewFiles(config, 100).has_value());
-  }
-  const FilesLimit limit(needed - 1);
-  const auto few = FindTooFewFiles(config, 100);
-  ASSERT_TRUE(few.has_value());
-  EXPECT_THAT(few->text, HasSubstr("a job of 100 nodes needs up to " + std::to_string(needed)));
-  EXPECT_THAT(few->remedy, HasSubstr("raised to " + std::to_string(needed)));
-}
-
 TEST(OpenFilesTest, AnEighthOfTheFilesIsForChannelsAndASixteenthForBytesOfSamples) {
   const FilesLimit limit(512);
   EXPECT_EQ(PeerChannelsMax(16'384), 64U);
@@ -74,6 +59,38 @@ TEST(OpenFilesTest, ManyFilesMakeNoMoreConnectionsThanTheLimitsAllow) {
   EXPECT_EQ(PeerChannelsMax(limits::kPeerChannels), limits::kPeerChannels);
   EXPECT_EQ(NodesAskedAtATime(limits::kPeerChannels), limits::kNodesAskedAtATime);
   EXPECT_EQ(PayloadConnectionsMax(), limits::kPeerPayloadConnectionsMax);
+}
+
+class OpenFilesLogTest : public ::testing::Test {
+ protected:
+  OpenFilesLogTest() {
+    config_.workers = 2;  // not by the number of processors
+    needed_ = DescriptorsNeeded(config_, /*clients=*/1) + 4 * kNodes;
+  }
+  std::string LogWithFiles(rlim_t files) const {
+    const FilesLimit limit(files);
+    ::testing::internal::CaptureStdout();
+    WarnOfFewOpenFiles(config_, kNodes);
+    return ::testing::internal::GetCapturedStdout();
+  }
+
+  // Two files for each node over gRPC, and two for bytes of samples.
+  static constexpr std::uint32_t kNodes = 100;
+  Config config_ = DefaultConfig();
+  rlim_t needed_ = 0;
+};
+
+TEST_F(OpenFilesLogTest, EnoughFilesForAllNodesAreNotLogged) {
+  EXPECT_EQ(LogWithFiles(needed_), "");
+}
+
+TEST_F(OpenFilesLogTest, TooFewFilesForTheNodesOfAJobAreOneWarningWithItsRemedy) {
+  const std::string log = LogWithFiles(needed_ - 1);
+  EXPECT_THAT(log, AllOf(HasSubstr(std::to_string(needed_ - 1) + " files may be open"),
+                         HasSubstr("a daemon of a job of 100 nodes needs up to " +
+                                   std::to_string(needed_)),
+                         HasSubstr("remedy: "), HasSubstr("ulimit -n"), HasSubstr("LimitNOFILE")));
+  EXPECT_EQ(std::ranges::count(log, '\n'), 1) << log;
 }
 
 }  // namespace forebay::daemon::open_files_test

@@ -169,7 +169,7 @@ void RowRouter::Answered(const FlightRef& flight, NodeRank node, Wanted& wanted,
       !status.has_value() && (status.error().code() == ErrorCode::kDataLoss ||
                               status.error().code() == ErrorCode::kInternal ||
                               stage::IsTooBusy(status.error()));
-  // The node yields, or lacks a rebuild, and says so in its own log.
+  // The node yields or lacks a rebuild, and says so in its own log.
   const bool asks_next = !status.has_value() && stage::IsAskNext(status.error());
   if (is_silent) {
     if (nodes_.Lives(node)) {  // logged once, not by every batch that waits for it

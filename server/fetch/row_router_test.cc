@@ -338,6 +338,20 @@ TEST_F(RowRouterTest, ANodeThatYieldsAsksItsSubstitutesForItsOwnRows) {
   ExpectFilled(rows.size());
 }
 
+// As where only this node has rebuilt the data set.
+TEST_F(RowRouterTest, WhatAllOthersRefuseIsReadHereAfterEachWasAskedOnce) {
+  const std::vector<RoutedRow> rows = RowsRanked({NodeRank(3), NodeRank(1), NodeRank(2)});
+  Fill(rows);
+  for (const std::uint32_t rank : {3U, 1U, 2U}) {
+    EXPECT_FALSE(outcome_.has_value());
+    peers_.Answer(NodeRank(rank), stage::AskNext("it lacks a rebuild"));
+    EXPECT_TRUE(nodes_.Lives(NodeRank(rank)));
+  }
+  EXPECT_TRUE(peers_.held.empty());
+  EXPECT_EQ(AnswerOwn(), rows.size());
+  ExpectFilled(rows.size());
+}
+
 TEST_F(RowRouterTest, RowsThatWaitedForTheGfsWhenTheNodeBeganToYieldAreAskedOfOthers) {
   const std::vector<RoutedRow> rows = RowsRanked({nodes_.self(), NodeRank(2), NodeRank(1)});
   Fill(rows);

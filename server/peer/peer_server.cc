@@ -139,10 +139,10 @@ struct PeerServer::Service final : public CallbackService {
   // The data set that is asked for, or why this node does not answer.
   Result<stage::Dataset*> DatasetOf(const PeerRequest& request) const;
   // As DatasetOf, for what is read from the bytes of objects: kFailedPrecondition if the two nodes
-  // have rebuilt the data set a different number of times; stage::AskNext if this one was started
-  // again and has not rebuilt it as often.
+  // have rebuilt the data set a different number of times; stage::AskNext if this one may have been
+  // started again, and has not rebuilt it as often.
   Result<stage::Dataset*> SameDatasetOf(const PeerRequest& request);
-  Error NotRebuilt(const stage::Dataset& dataset, std::uint32_t rebuilds);
+  Error NotRebuilt(const stage::Dataset& dataset, std::uint32_t ours, std::uint32_t theirs);
   void AnswerRows(const grpc::ByteBuffer& request, const RowAnswers::Call& call);
   void AnswerExtent(const grpc::ByteBuffer& request, const std::shared_ptr<ReplyStream>& stream);
   // Begins to answer a call of one message. An error is the answer.
@@ -184,8 +184,9 @@ struct PeerServer::Service final : public CallbackService {
   std::unique_ptr<Serving> owned_serving FOREBAY_GUARDED_BY(mutex);
   bool has_stopped FOREBAY_GUARDED_BY(mutex) = false;
   std::vector<HeldHello> held FOREBAY_GUARDED_BY(mutex);
-  // By Dataset::hash: how often others have rebuilt it, if the log says that this node has not.
-  std::unordered_map<std::uint64_t, std::uint32_t> not_rebuilt FOREBAY_GUARDED_BY(mutex);
+  // By Dataset::hash: the largest number of rebuilds of others that the log says this node lacks.
+  // It has one entry for each data set of this daemon at most.
+  std::unordered_map<std::uint64_t, std::uint32_t> rebuilds_told FOREBAY_GUARDED_BY(mutex);
   std::unordered_set<std::shared_ptr<ReplyStream>> streams FOREBAY_GUARDED_BY(mutex);
   std::unordered_set<std::shared_ptr<UnaryAnswer>> answers FOREBAY_GUARDED_BY(mutex);
   std::size_t answers_that_wait FOREBAY_GUARDED_BY(mutex) = 0;  // Waits::kForGfs
@@ -407,7 +408,7 @@ Result<stage::Dataset*> PeerServer::Service::SameDatasetOf(const PeerRequest& re
   const std::uint32_t ours = dataset->rebuilds();
   if (request.rebuilds == ours) return dataset;
   if (serving.load()->parts.has_returned && ours < request.rebuilds) {
-    return NotRebuilt(*dataset, request.rebuilds);
+    return NotRebuilt(*dataset, ours, request.rebuilds);
   }
   return Error(ErrorCode::kFailedPrecondition,
                fmt::format("data set '{0}' has been rebuilt {1} times on node {2}, and {3} times "
@@ -419,19 +420,24 @@ Result<stage::Dataset*> PeerServer::Service::SameDatasetOf(const PeerRequest& re
 
 // The others go on without this node for the data set, as they did before it came back. The node is
 // neither lost nor late, so only its own log says it, once for each of their rebuilds.
-Error PeerServer::Service::NotRebuilt(const stage::Dataset& dataset, std::uint32_t rebuilds) {
+Error PeerServer::Service::NotRebuilt(const stage::Dataset& dataset, std::uint32_t ours,
+                                      std::uint32_t theirs) {
   const std::string why = fmt::format(
-      "data set '{0}' was rebuilt before node {1} was started: call 'forebay stage --rebuild {0}' "
-      "there",
-      dataset.name(), address);
+      "data set '{0}' has been rebuilt {1} times on another node, and {2} times on node {3}: call "
+      "'forebay stage --rebuild {0}' on node {3}",
+      dataset.name(), theirs, ours, address);
   bool is_new = false;
   {
     const MutexLock lock(mutex);
-    std::uint32_t& said = not_rebuilt[dataset.hash()];
-    is_new = rebuilds > said;
-    said = std::max(said, rebuilds);
+    std::uint32_t& told = rebuilds_told[dataset.hash()];
+    is_new = theirs > told;
+    told = std::max(told, theirs);
   }
-  if (is_new) log::Warn("{}; until then this node supplies nothing of it to others", why);
+  if (is_new) {
+    log::Warn("{}; until then this node supplies nothing of it to that node, and keeps none of its "
+              "checksums of first reads",
+              why);
+  }
   return stage::AskNext(why);
 }
 

@@ -35,6 +35,7 @@ namespace forebay::peer {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // One call of a node that says what it likes.
 class RawCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
@@ -441,19 +442,46 @@ TEST_F(ReturnedPeerServerTest, ANodeThatLacksARebuildIsPassedOver) {
   extent_.set_extent(0);
   rows_.set_rebuilds(1);
   extent_.set_rebuilds(1);
+  FirstReadsGiven given = FirstReadOf(ExtentId(1));
+  given.request.rebuilds = 1;
   const auto expect_passed_over = [&](const grpc::Status& status) {
     const Error error = FromGrpcStatus(status, "x");
     EXPECT_TRUE(stage::IsAskNext(error)) << error.ToString();
-    EXPECT_THAT(error.message(), HasSubstr("call 'forebay stage --rebuild data' there"));
+    EXPECT_THAT(error.message(), HasSubstr("rebuilt 1 times on another node, and 0 times on node " +
+                                           rig_->address() +
+                                           ": call 'forebay stage --rebuild data' on node "));
   };
   expect_passed_over(Call("Samples", rows_.SerializeAsString()));
   expect_passed_over(Call("Extent", extent_.SerializeAsString()));
+  expect_passed_over(Call("FirstReads", TextOf(WriteRequest(given))));
   rig_->dataset().version().SetRebuilds(1);
   EXPECT_TRUE(Call("Samples", rows_.SerializeAsString()).ok());
-  // Its readers, and those of a node with fewer rebuilds, are told.
-  rows_.set_rebuilds(0);
+  EXPECT_TRUE(Call("FirstReads", TextOf(WriteRequest(given))).ok());
+}
+
+// So that its readers are told, and do not get bytes of before from the GFS instead.
+TEST_F(ReturnedPeerServerTest, ANodeThatAsksAndLacksARebuildItselfIsRefused) {
+  AddRows(1);
+  rig_->dataset().version().SetRebuilds(1);
   ExpectRefused(Call("Samples", rows_.SerializeAsString()), grpc::StatusCode::FAILED_PRECONDITION,
-                "0 times on the node that asks");
+                "0 times on the node that asks: call 'forebay stage --rebuild data' on the node");
+  extent_.set_extent(0);
+  ExpectRefused(Call("Extent", extent_.SerializeAsString()),
+                grpc::StatusCode::FAILED_PRECONDITION, "0 times on the node that asks");
+}
+
+TEST_F(ReturnedPeerServerTest, ARebuildThatItLacksIsLoggedOnce) {
+  AddRows(1);
+  const auto log_of_call = [&](std::uint32_t rebuilds) {
+    rows_.set_rebuilds(rebuilds);
+    ::testing::internal::CaptureStdout();
+    EXPECT_FALSE(Call("Samples", rows_.SerializeAsString()).ok());
+    return ::testing::internal::GetCapturedStdout();
+  };
+  EXPECT_THAT(log_of_call(1), HasSubstr("until then this node supplies nothing of it"));
+  EXPECT_THAT(log_of_call(1), Not(HasSubstr("until then")));
+  EXPECT_THAT(log_of_call(2), HasSubstr("rebuilt 2 times on another node, and 0 times on node "));
+  EXPECT_THAT(log_of_call(1), Not(HasSubstr("until then"))) << "it lacks the second one, too";
 }
 
 TEST_F(PeerServerTest, UnknownDataSetsAndOtherCatalogsAreRefused) {

@@ -91,7 +91,8 @@ bool IsNoAnswer(const Error& error);
 Error TooBusy(std::string message);
 bool IsTooBusy(const Error& error);
 // The error of a node that yields (plan::Membership::Yields) and does not have what it is asked
-// for, or that was started again and lacks a rebuild: the next node is to be asked at once.
+// for, or that was started again and lacks a rebuild: the next node is to be asked at once. Only
+// the log of the node that says so has it.
 Error AskNext(
     std::string message = "this node reads nothing from the GFS for others at present");
 bool IsAskNext(const Error& error);

@@ -200,6 +200,9 @@ std::vector<FirstReadSharing::Answer> FirstReadSharing::Ask(const Dataset& datas
 // may be a million extents.
 void FirstReadSharing::NoteError(NodeRank node, const Dataset& dataset, const Error& error) {
   if (IsNoAnswer(error)) nodes_.SetLives(node, false);
+  // It lacks a rebuild, and has said so itself, in its log. It is asked again for the next reads,
+  // because it answers at once, and keeps reads as soon as it is rebuilt.
+  if (IsAskNext(error)) return;
   {
     const MutexLock lock(mutex_);
     // A node that has not rebuilt the data set yet answers at once, keeps reads of others, and will

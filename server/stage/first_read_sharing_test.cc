@@ -180,6 +180,18 @@ TEST_F(FirstReadSharingTest, ANodeThatRefusesIsReplacedAndStillLives) {
   EXPECT_THAT(Keepers(6), UnorderedElementsAre(ranked_[1], ranked_[2]));
 }
 
+TEST_F(FirstReadSharingTest, ANodeThatLacksARebuildIsReplacedUntilItIsRebuilt) {
+  keepers_.errors.emplace(ranked_[1], AskNext("it was started again, and has not rebuilt it"));
+  ::testing::internal::CaptureStdout();
+  EXPECT_THAT(Give({Read(5, 55)}), IsEmpty());
+  EXPECT_EQ(::testing::internal::GetCapturedStdout(), "") << "its own log says it";
+  EXPECT_THAT(Keepers(5), UnorderedElementsAre(ranked_[2], ranked_[3]));
+  EXPECT_TRUE(nodes_.Lives(ranked_[1]));
+  keepers_.errors.clear();
+  EXPECT_THAT(Give({Read(6, 66)}), IsEmpty());
+  EXPECT_THAT(Keepers(6), UnorderedElementsAre(ranked_[1], ranked_[2]));
+}
+
 TEST_F(FirstReadSharingTest, WithoutAnyOtherNodeAReadIsServedAllTheSame) {
   for (std::uint32_t rank = 1; rank < 5; ++rank) {
     keepers_.errors.emplace(NodeRank(rank), Error(ErrorCode::kDeadlineExceeded, "no answer"));

@@ -103,7 +103,7 @@ TEST_F(NodesRebuildTest, ANodeThatComesBackIsLeftOutUntilItIsRebuiltToo) {
   ASSERT_FALSE(daemons_[2]->ready_line().empty()) << ReadText(rig_.node_log(2));
   EXPECT_THAT(ReadText(rig_.node_log(2)), HasSubstr("joins the others again"));
   for (const std::uint32_t rank : {0U, 1U, 3U}) ExpectChanged(Read(rank));
-  constexpr const char* kWhy = "was rebuilt before node ";
+  constexpr const char* kWhy = "rebuilt 1 times on another node, and 0 times on node ";
   EXPECT_THAT(ReadText(rig_.node_log(2)), HasSubstr(kWhy));
   for (const std::uint32_t rank : {0U, 1U, 3U}) {
     EXPECT_THAT(ReadText(rig_.node_log(rank)), Not(HasSubstr(kWhy))) << "it is not lost";

@@ -84,7 +84,8 @@ void ReportPlace(const Config& config, const Result<rendezvous::NodePlace>& plac
   }
   report.Ok(fmt::format("this node has rank {} of {}", place->rank.value(), place->node_count),
             {{"rank", place->rank.value()}, {"node_count", place->node_count}});
-  if (const auto few = FindTooFewFiles(config, place->node_count)) {
+  // Connections take descriptors, beside those that CheckOpenFiles counts.
+  if (const auto few = FindFewOpenFiles(config, place->node_count)) {
     report.Warn(few->text, few->remedy);
   }
 }

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "proto/contract/limits.h"
+#include "server/daemon/config/tier_config.h"
 #include "server/daemon/doctor/checks.h"
 #include "server/daemon/open_files.h"
 #include "server/io/queues/uring_backend.h"
@@ -61,8 +62,8 @@ void CheckOpenFiles(const Config& config, CheckReport& report) {
   if (getrlimit(RLIMIT_NOFILE, &files) != 0) {
     return report.Fail(Error::FromErrno(errno, "getrlimit").message(), "see ulimit -n");
   }
-  const std::uint64_t one = FilesNeeded(config, 1);
-  const std::uint64_t all = FilesNeeded(config, limits::kClientsMax);
+  const std::uint64_t one = DescriptorsNeeded(config, 1);
+  const std::uint64_t all = DescriptorsNeeded(config, limits::kClientsMax);
   const std::vector<Figure> figures = {{"limit", files.rlim_cur},
                                        {"needed_by_one_client", one},
                                        {"needed_by_all_clients", all}};
