@@ -1,7 +1,7 @@
 // One request per owner, all at the same time; this node may be one of the owners. A node without
 // an answer is marked as not alive, and its rows are asked of the nodes that are first in the
-// ranking then; so are the rows of a node that sent wrong bytes, was too busy, or yields. No thread
-// waits: the last answer calls `done`.
+// ranking then; so are the rows of a node that sent wrong bytes, was too busy, or yields, if enough
+// time is left. No thread waits: the last answer calls `done`.
 #include "server/fetch/row_router.h"
 
 #include <algorithm>
@@ -128,10 +128,15 @@ Status RowRouter::CheckChunks(const stage::Dataset& dataset, NodeRank node,
   return {};
 }
 
+// Whether enough time is left for another node.
+bool RowRouter::HasTime(const Flight& flight) const {
+  return clock_.NowNs() + kTryNsMin <= flight.deadline_ns;
+}
+
 // Sends the rows to the nodes that are next. Each try leaves out one more node, unless another
 // thread marked that node as alive again. False: there were too many, or too little time is left.
 bool RowRouter::AskAgain(const FlightRef& flight, Wanted& wanted) {
-  const bool has_time = clock_.NowNs() + kTryNsMin <= flight->deadline_ns;
+  const bool has_time = HasTime(*flight);
   if (++wanted.tries >= nodes_.nodes().size() || !has_time) return false;
   Ask(flight, wanted);
   return true;
@@ -181,10 +186,12 @@ void RowRouter::Answered(const FlightRef& flight, NodeRank node, Wanted& wanted,
     nodes_.SetLives(node, false);
   }
   if (is_passed_over) {
-    // Neither wrong bytes, nor an answer that nobody can read, nor a node that is too busy are a
-    // reason to think that the node is dead.
-    log::Warn("data set '{}': from node {}: {}; the next node is asked", flight->dataset->name(),
-              node.value(), status.error().message());
+    // Neither wrong bytes, nor an answer that nobody can read, nor a node that is too busy or could
+    // not be asked in time, are a reason to think that the node is dead.
+    log::Warn("data set '{}': from node {}: {}; {}", flight->dataset->name(), node.value(),
+              status.error().message(),
+              HasTime(*flight) ? "the next node is asked"
+                               : "no time is left to ask the next node");
   }
   if (is_passed_over || asks_next) wanted.passed_over.push_back(node);
   if ((is_silent || is_passed_over || asks_next) && AskAgain(flight, wanted)) {

@@ -3,8 +3,9 @@
 // time. If an owner does not answer, its substitutes are asked in the order in which
 // plan/ownership.h ranks the nodes for that group. So only the first of them that lives reads the
 // GFS, once, for all nodes. That may be this node: OwnRows then supplies the rows. A node that
-// sends wrong bytes, or is too busy until the deadline of the request, is alive, and is passed over
-// for these rows alone. Chunks of packs (Row::chunk) are compared with this node's catalog first.
+// sends wrong bytes, or is too busy or cannot be asked until the deadline of the request, is
+// alive, and is passed over for these rows alone. Chunks of packs (Row::chunk) are compared with
+// this node's catalog first.
 #pragma once
 
 #include <cstddef>
@@ -75,6 +76,7 @@ class RowRouter {
                      std::span<const RoutedRow> rows);
   void Answered(const FlightRef& flight, NodeRank node, Wanted& wanted, const Status& status);
   void AnsweredHere(const FlightRef& flight, Wanted& wanted, const Status& status);
+  bool HasTime(const Flight& flight) const;
   bool AskAgain(const FlightRef& flight, Wanted& wanted);
   static void EndOne(const FlightRef& flight);
 

@@ -298,6 +298,7 @@ TEST_F(RowRouterTest, TheNextNodeIsAskedInPlaceOfOneThatSendsWrongBytesIsTooBusy
   ASSERT_FALSE(rows.empty());
   for (const Error& error : {Error(ErrorCode::kDataLoss, "wrong bytes"),
                              stage::TooBusy("it answers other calls"),
+                             stage::NotSent("others went before it"),
                              stage::AskNext("its GFS is slow")}) {
     outcome_.reset();
     Fill(rows);
@@ -373,6 +374,20 @@ TEST_F(RowRouterTest, ANodeThatWaitsUntilTheDeadlineIsNeitherLostNorReplaced) {
   EXPECT_EQ(outcome_->error().code(), ErrorCode::kUnavailable) << "readers ask again";
   EXPECT_TRUE(nodes_.Lives(NodeRank(1)));
   EXPECT_TRUE(peers_.held.empty());
+}
+
+// The requests before it waited for the GFS, for which its substitutes would wait, too.
+TEST_F(RowRouterTest, ANodeThatCouldNotBeAskedUntilTheDeadlineIsNeitherLostNorReplaced) {
+  Fill(RowsOfOthers());
+  clock_.AdvanceNs(limits::kPullDeadlineMs * 1'000'000);
+  for (const std::uint32_t rank : {1U, 2U, 3U}) {
+    peers_.Answer(NodeRank(rank), stage::NotSent("others went before it"));
+    EXPECT_TRUE(nodes_.Lives(NodeRank(rank)));
+  }
+  EXPECT_TRUE(peers_.held.empty());
+  EXPECT_TRUE(own_.held.empty());
+  ASSERT_TRUE(outcome_.has_value() && !outcome_->has_value());
+  EXPECT_EQ(outcome_->error().code(), ErrorCode::kUnavailable) << "readers ask again";
 }
 
 // Only the refusal of a call is repeated: memory that is short on the other node is its answer.

@@ -71,7 +71,8 @@ class RowSource {
   // arrive have been verified: against the checksums of their first read by the node that holds
   // them, and against the sender's checksum by this one. After an error some may have been written.
   // The rows' memory must stay in place until `done`. stage::IsNoAnswer says whether an error means
-  // that the node did not answer, and stage::IsTooBusy whether it refused until the deadline.
+  // that the node did not answer, and stage::IsTooBusy whether it refused until the deadline, or
+  // could not be asked before it.
   using Done = std::function<void(const Status&)>;
   virtual void Read(std::shared_ptr<const RowRequest> request, Done done) = 0;
   // Call when a node has sent a chunk that is not the pack's, which only the reader of the catalog

@@ -1,7 +1,8 @@
 // BusyRetry: decides whether a call is made again that a node has refused because it answers as
 // many as it may (stage::TooBusy). Such a node is neither dead nor wrong: it has room again as soon
 // as it has answered others. So the call is repeated until its deadline. A call whose connection
-// was lost while the node waited for the GFS is made once more, as gRPC does with others.
+// was lost while the node waited for the GFS is made once more, as gRPC does with others. A call
+// that was not sent before its deadline (stage::NotSent) is not made again.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +28,7 @@ class BusyRetry {
       if (kSecondAttemptNs >= deadline_ns - now_ns) return std::nullopt;
       return now_ns + kSecondAttemptNs;
     }
-    if (!stage::IsTooBusy(error)) return std::nullopt;
+    if (!stage::IsTooBusy(error) || stage::IsNotSent(error)) return std::nullopt;
     refusal_ = error;
     const std::int64_t pause_ns = pause_.NextNs();
     if (pause_ns >= deadline_ns - now_ns) return std::nullopt;

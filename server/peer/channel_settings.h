@@ -46,7 +46,8 @@ std::string ErrorTextFor(const Error& error);
 // (stage::TooBusy). Its text is that of ErrorTextFor.
 grpc::Status ToGrpcStatus(const Error& error);
 // Returns the error of a call to `node`. It is kUnavailable or kDeadlineExceeded only if the node
-// did not answer (stage::IsNoAnswer), and stage::TooBusy only if the node has said so.
+// did not answer (stage::IsNoAnswer), and stage::TooBusy only if the node has said so. It is never
+// stage::NotSent, because the call was sent.
 Error FromGrpcStatus(const grpc::Status& status, std::string_view node);
 
 // The metadata that a node sends before its answer if it has to wait for the GFS or for memory, so

@@ -55,8 +55,8 @@ struct GrpcPeersOptions {
 // Thread-safe. Connects to a node when it is asked first. Requests of several batches are under way
 // at the same time; rows beyond what FlightBound allows wait, without a thread. Calls for
 // extents and rows that a node refuses because it is too busy are repeated (BusyRetry) within the
-// deadline of the request; after it the error is stage::TooBusy. So it is if a request could not be
-// sent before its deadline because of others that are under way.
+// deadline of the request; after it the error is stage::TooBusy. It is stage::NotSent if the
+// deadline comes while the request waits for its turn, which says nothing about the node.
 class GrpcPeers final : public stage::ExtentSource,
                         public stage::FirstReadKeepers,
                         public stage::PartSource,

@@ -20,6 +20,7 @@
 #include "server/peer/testing/peer_rig.h"
 #include "server/peer/testing/tcp_relay.h"
 #include "server/plan/membership.h"
+#include "server/stage/extent_source.h"
 #include "server/tier/ssd/segment_format.h"
 
 namespace forebay::peer {
@@ -294,6 +295,27 @@ TEST_F(GrpcPeersTest, AnAnswerThatStopsEndsWithTheDeadline) {
   relay_->HoldAnswers(true);
   PeerRig::Rows rows = rig_->Ask({1, 2}, /*wait_ms=*/100);
   EXPECT_EQ(ErrorOf(rows).code(), ErrorCode::kDeadlineExceeded);
+}
+
+// As when the GFS answers nobody: requests that wait for it take all places of the connection.
+TEST_F(GrpcPeersTest, ARequestThatWaitsHereUntilItsDeadlineIsNoSilenceOfTheNode) {
+  Start();
+  relay_ = std::make_unique<TcpRelay>(rig_->address());
+  FOREBAY_EXPECT_OK(rig_->Connect(relay_->address()));
+  ExpectRows({0});
+  relay_->HoldAnswers(true);
+  std::vector<PeerRig::Rows> before;
+  for (int i = 0; i < limits::kRpcStreamsPerConnectionMax; ++i) before.push_back(rig_->Ask({1}));
+  PeerRig::Rows rows = rig_->Ask({2}, /*wait_ms=*/1);
+  const Error error = ErrorOf(rows);
+  EXPECT_FALSE(stage::IsNoAnswer(error)) << error.ToString();
+  EXPECT_TRUE(stage::IsTooBusy(error)) << error.ToString();
+  EXPECT_TRUE(stage::IsNotSent(error)) << error.ToString();
+  relay_->HoldAnswers(false);
+  for (PeerRig::Rows& each : before) FOREBAY_EXPECT_OK(each.outcome.get());
+  const LinkFigures figures = rig_->peers().figures(PeerRig::kNode);
+  EXPECT_EQ(figures.failed, 0U);
+  EXPECT_EQ(figures.late, 0U);
 }
 
 // As AnAnswerThatStopsEndsWithTheDeadline, with a watch in place of the deadline.

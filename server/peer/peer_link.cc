@@ -5,7 +5,6 @@
 #include "server/peer/peer_link.h"
 
 #include <algorithm>
-#include <string>
 #include <utility>
 
 #include <fmt/format.h>
@@ -256,20 +255,23 @@ void PeerLink::RestEnded(const PeerCall* raw) {
   changed_.NotifyAll();
 }
 
-// Once the node has agreed to the Hello, a call waits here only for calls before it. What becomes
-// of these says whether the node is silent, and not the call that was never made: they may all wait
-// for the GFS, of which the node has told this one.
+// That a call has waited here for its turn says nothing about a node that has agreed to Hello: the
+// calls before it may wait for the GFS. If the node is silent, those calls are late (LinkWatch).
 void PeerLink::Expire(const std::shared_ptr<PeerCall>& call) {
-  bool has_met = false;
+  bool has_agreed = false;
   {
     // Whoever takes the call off the list decides what becomes of it.
     const MutexLock lock(mutex_);
     if (std::erase(waiting_, call) == 0) return;  // it has begun
-    has_met = hello_ == Hello::kAgreed;
+    has_agreed = hello_ == Hello::kAgreed;
   }
-  const std::string why = fmt::format(
-      "node {}: the deadline has passed before the request could be sent", address());
-  call->Fail(has_met ? stage::TooBusy(why) : Error(ErrorCode::kDeadlineExceeded, why));
+  if (has_agreed) {
+    return call->Fail(stage::NotSent(fmt::format(
+        "node {}: the request was not sent before its deadline, because others went before it",
+        address())));
+  }
+  call->Fail(Error(ErrorCode::kDeadlineExceeded,
+                   fmt::format("node {}: no answer to Hello before the deadline", address())));
 }
 
 void PeerLink::Withdraw(PeerCall& call) {

@@ -54,8 +54,9 @@ class PeerLink final : public WatchedLink {
   bool Redirect(const std::string& address);
 
   // Begins the call when the node has agreed to Hello and there is room for the call's bytes, in
-  // the order of Start; perhaps within this call. The call fails if that takes longer than its
-  // deadline, or with the error of Hello.
+  // the order of Start; perhaps within this call. The call fails with the error of Hello, or if all
+  // that takes longer than its deadline: with stage::NotSent, or with kDeadlineExceeded if the node
+  // has not agreed to Hello yet.
   void Start(std::shared_ptr<PeerCall> call) { Add(std::move(call), std::nullopt); }
   // Makes a call again that the node has refused (BusyRetry): as Start, but the call rests until
   // `begin_ns`, by io::Clock, and holds up no other one meanwhile. Then it comes first.

@@ -359,6 +359,16 @@ TEST(BusyRetryTest, OnlyARefusalIsRepeatedAndADeadlineAfterOneIsNoSilence) {
   EXPECT_EQ(retry.Outcome(gone).code(), ErrorCode::kUnavailable) << "it is gone by now";
 }
 
+// Even if the clock of the deadline says that some time is left.
+TEST(BusyRetryTest, ACallThatWasNotSentBeforeItsDeadlineIsNotMadeAgain) {
+  const Error not_sent = stage::NotSent("too late");
+  BusyRetry retry;
+  EXPECT_FALSE(retry.AgainNs(not_sent, 0, 1'000'000'000).has_value());
+  EXPECT_FALSE(retry.AgainNs(not_sent, 1'000'000'001, 1'000'000'000).has_value());
+  ASSERT_TRUE(retry.AgainNs(stage::TooBusy("1024 calls"), 0, 1'000'000'000).has_value());
+  EXPECT_TRUE(stage::IsNotSent(retry.Outcome(not_sent)));
+}
+
 TEST(PeerAddressTest, OnlyLoopbackAddressesAreAcceptedWithoutTheOption) {
   for (const char* address : {"127.0.0.1:4000", "127.9.8.7:0", "[::1]:65535"}) {
     EXPECT_TRUE(CheckPeerAddress(address, false).has_value()) << address;

@@ -93,7 +93,18 @@ Error TooBusy(std::string message) {
 }
 
 bool IsTooBusy(const Error& error) {
-  return error.code() == ErrorCode::kResourceExhausted && error.system_errno() == EBUSY;
+  const bool is_refused =
+      error.code() == ErrorCode::kResourceExhausted && error.system_errno() == EBUSY;
+  return is_refused || IsNotSent(error);
+}
+
+// Told apart from a refusal in the same way.
+Error NotSent(std::string message) {
+  return Error(ErrorCode::kResourceExhausted, std::move(message), ETIME);
+}
+
+bool IsNotSent(const Error& error) {
+  return error.code() == ErrorCode::kResourceExhausted && error.system_errno() == ETIME;
 }
 
 // Told apart from other errors of a GFS in the same way.

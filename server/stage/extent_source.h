@@ -84,12 +84,18 @@ Result<tier::ExtentChecksums> VerifySupplied(Dataset& dataset, const catalog::Ca
 // node that answers with such an error of its own (its GFS does not respond) says kAborted.
 bool IsNoAnswer(const Error& error);
 // The error of a request that a node has refused until its deadline, because it answers as many
-// calls as it may (limits::kPeerCallsMax), or of one that has waited here until its deadline,
-// behind others to that node. A transport repeats a refused request within its deadline. The node
-// is alive, and knows nothing that would make the request useless, so the next node is asked
-// without taking this one for dead. Other errors with code kResourceExhausted are final.
+// calls as it may (limits::kPeerCallsMax). A transport repeats such a request within its deadline.
+// The node is alive, and knows nothing that would make the request useless, so the next node is
+// asked without taking this one for dead. Other errors with code kResourceExhausted are final.
+// IsTooBusy also accepts NotSent.
 Error TooBusy(std::string message);
 bool IsTooBusy(const Error& error);
+// The error of a request that this node has not sent before its deadline, because requests before
+// it took all places of the connection (peer/peer_link.h); for example, all of them wait for the
+// GFS. The other node has refused nothing, and is treated like one that is too busy. A transport
+// does not repeat the request, because no time is left.
+Error NotSent(std::string message);
+bool IsNotSent(const Error& error);
 // The error of a node that yields (plan::Membership::Yields) and does not have what it is asked
 // for, or that was started again and lacks a rebuild: the next node is to be asked at once. Only
 // the log of the node that says so has it.
@@ -99,8 +105,8 @@ bool IsAskNext(const Error& error);
 // An error of this node as it goes to another one. A node that shuts down (kCancelled) no longer
 // answers: kUnavailable.
 Error ErrorForOthers(const Error& error);
-// An error of another node as readers of this one get it: kAborted, and a node that is too busy,
-// become kUnavailable.
+// An error of another node as readers of this one get it: kAborted, and a node that is too busy or
+// could not be asked in time, become kUnavailable.
 Error ErrorFromOthers(const Error& error);
 
 }  // namespace forebay::stage

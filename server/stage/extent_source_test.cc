@@ -332,6 +332,14 @@ TEST(ExtentSourceErrors, AnOwnErrorIsNotTakenForSilence) {
   EXPECT_EQ(ErrorForOthers(TooBusy("x")).code(), ErrorCode::kAborted);
   EXPECT_EQ(ErrorFromOthers(TooBusy("x")).code(), ErrorCode::kUnavailable);
   EXPECT_FALSE(IsTooBusy(Error(ErrorCode::kResourceExhausted, "the tiers are too small")));
+  // Nor does a request that has not left this node.
+  EXPECT_TRUE(IsNotSent(NotSent("x")));
+  EXPECT_TRUE(IsTooBusy(NotSent("x")));
+  EXPECT_FALSE(IsNoAnswer(NotSent("x")));
+  EXPECT_FALSE(IsNotSent(TooBusy("x")));
+  EXPECT_FALSE(IsNotSent(Error(ErrorCode::kResourceExhausted, "the tiers are too small")));
+  EXPECT_EQ(ErrorForOthers(NotSent("x")).code(), ErrorCode::kAborted);
+  EXPECT_EQ(ErrorFromOthers(NotSent("x")).code(), ErrorCode::kUnavailable);
   EXPECT_TRUE(IsNoAnswer(ErrorForOthers(Error(ErrorCode::kCancelled, "shutting down"))));
   const Error lost = ErrorForOthers(Error(ErrorCode::kDataLoss, "x"));
   EXPECT_EQ(lost.code(), ErrorCode::kDataLoss);

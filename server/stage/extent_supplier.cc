@@ -271,8 +271,8 @@ Result<std::optional<SuppliedExtent>> ExtentSupplier::AskOthers(ExtentRequest re
     }
     if (IsAskNext(supplied.error())) continue;  // it has said so itself, in its log
     if (IsTooBusy(supplied.error()) || supplied.error().code() == ErrorCode::kInternal) {
-      // The transport has asked until its deadline, or the answer cannot be read. The node is
-      // alive, and is asked for the next extent.
+      // The transport has asked, or waited for its turn, until the deadline, or the answer cannot
+      // be read. The node is alive, and is asked for the next extent.
       log::Warn("data set '{}': extent {}: {}; the next node is asked", dataset.name(),
                 extent.value(), supplied.error().message());
       continue;

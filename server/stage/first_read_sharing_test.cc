@@ -21,6 +21,7 @@
 #include "server/io/testing/io_test_fixture.h"
 #include "server/io/testing/memory_backend.h"
 #include "server/stage/extent_loader.h"
+#include "server/stage/extent_source.h"
 #include "server/stage/local_first_reads.h"
 #include "server/stage/testing/stage_rig.h"
 
@@ -167,6 +168,16 @@ TEST_F(FirstReadSharingTest, ANodeThatAnswersOnlyPingsIsLeftOutForAWhile) {
   }
   EXPECT_EQ(keepers_.refused[ranked_[1]], 1) << "staging waits for it once";
   EXPECT_THAT(Keepers(7), UnorderedElementsAre(ranked_[2], ranked_[3]));
+}
+
+// Requests before it took all places of the connection until its deadline.
+TEST_F(FirstReadSharingTest, ANodeThatCouldNotBeAskedInTimeIsLeftOutForAWhileAndStillLives) {
+  keepers_.errors.emplace(ranked_[1], NotSent("others went before it"));
+  EXPECT_THAT(Give({Read(5, 55)}), IsEmpty());
+  EXPECT_THAT(Keepers(5), UnorderedElementsAre(ranked_[2], ranked_[3]));
+  EXPECT_TRUE(nodes_.Lives(ranked_[1]));
+  EXPECT_THAT(Give({Read(6, 66)}), IsEmpty());
+  EXPECT_EQ(keepers_.refused[ranked_[1]], 1) << "staging waits for it once";
 }
 
 TEST_F(FirstReadSharingTest, ANodeThatRefusesIsReplacedAndStillLives) {

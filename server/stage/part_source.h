@@ -42,8 +42,9 @@ class PartSource {
   // Appends the encoded part to `part`, if the node has it. If the node has not scanned the object
   // yet, it is to be asked again later. Blocks until the answer is there, or until a deadline of
   // the source, but never for the scan. After an error, IsNoAnswer says whether the next node is to
-  // be asked; kOutOfRange: the node has listed another object under this number, or none. The bytes
-  // are not verified (catalog::DecodePart).
+  // be asked, and IsTooBusy whether this one is to be asked again later; kOutOfRange: the node has
+  // listed another object under this number, or none. The bytes are not verified
+  // (catalog::DecodePart).
   virtual Result<PartAnswer> ReadPart(const PartRequest& request, catalog::TableSpool& part) = 0;
 };
 

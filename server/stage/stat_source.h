@@ -29,7 +29,8 @@ class StatSource {
   // Returns sizes and times of the paths, in order. If a path fails on the other node, only those
   // of the paths before it are returned: the other node's error is not sent, because this node
   // tries that path itself. Blocks until they are there, or for limits::kPeerStatDeadlineMs.
-  // IsNoAnswer says whether an error means that the node is silent.
+  // IsNoAnswer says whether an error means that the node is silent, and IsNotSent whether the whole
+  // time has passed although the node was not asked.
   virtual Result<std::vector<io::FileInfo>> Stat(const StatRequest& request) = 0;
 };
 

@@ -41,17 +41,11 @@ class HelloNode final : public v1::Peer::Service {
   }
   std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
   void Refuse(bool refuses) { refuses_ = refuses; }
-  // Hellos are heard, and not answered while it is true.
-  void HoldHellos(bool holds) {
-    holds_ = holds;
-    holds_.notify_all();
-  }
   int hellos() const { return hellos_; }  // that were heard
 
   grpc::Status Hello(grpc::ServerContext*, const v1::PeerHelloRequest*,
                      v1::PeerHelloReply*) override {
     ++hellos_;
-    holds_.wait(true);
     if (refuses_) return {grpc::StatusCode::FAILED_PRECONDITION, "another job"};
     return grpc::Status::OK;
   }
@@ -59,7 +53,6 @@ class HelloNode final : public v1::Peer::Service {
  private:
   int port_ = 0;
   std::atomic<bool> refuses_ = false;
-  std::atomic<bool> holds_ = false;
   std::atomic<int> hellos_ = 0;
   std::unique_ptr<grpc::Server> server_;
 };

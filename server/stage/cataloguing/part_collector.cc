@@ -1,6 +1,6 @@
 // The nodes are asked in the order of plan::Membership: the object's owner, then its substitutes. A
-// node that has no answer yet is asked again in the next round; one that is silent, or whose answer
-// is wrong, is replaced by the next one, in the end by this node.
+// node that has no answer yet, or could not be asked in time, is asked again in the next round; one
+// that is silent, or whose answer is wrong, is replaced by the next one, in the end by this node.
 #include "server/stage/cataloguing/part_collector.h"
 
 #include <algorithm>
@@ -115,18 +115,21 @@ Result<bool> PartCollector::Ask(const Dataset& dataset, ObjectScans& scans, Obje
     scans.asked(object).push_back(node);
     return false;
   }
-  // Wrong bytes, an answer that is none, or a node that is too busy are no reason to think that the
-  // node is dead.
+  // Wrong bytes, or an answer that is none, are no reason to think that the node is dead.
   const auto ask_the_next = [&](const Error& error) {
     log::Warn("data set '{}': from node {}: {}; the next node is asked", dataset.name(),
               node.value(), error.message());
     scans.asked(object).push_back(node);
     return false;
   };
+  // The node may have the part, but was not asked: as if it did not have it yet.
+  if (!sent.has_value() && IsTooBusy(sent.error())) {
+    log::Warn("data set '{}': part of node {}: {}; it counts as not there yet", dataset.name(),
+              node.value(), sent.error().message());
+    return false;
+  }
   if (!sent.has_value()) {
-    if (sent.error().code() == ErrorCode::kInternal || IsTooBusy(sent.error())) {
-      return ask_the_next(sent.error());
-    }
+    if (sent.error().code() == ErrorCode::kInternal) return ask_the_next(sent.error());
     const bool is_other = sent.error().code() == ErrorCode::kOutOfRange;
     scans.Refuse(object, is_other ? ListedOtherwise(planned, node, sent.error())
                                   : ErrorFromOthers(sent.error()));

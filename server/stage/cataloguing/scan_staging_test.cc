@@ -24,6 +24,7 @@
 #include "server/io/testing/io_test_fixture.h"
 #include "server/io/testing/memory_backend.h"
 #include "server/plan/membership.h"
+#include "server/stage/extent_source.h"
 #include "server/stage/part_source.h"
 #include "server/stage/testing/stage_rig.h"
 
@@ -484,27 +485,20 @@ TEST_F(JsonLinesStagingTest, AScanIsRepeatedALimitedNumberOfTimes) {
 // Another node of the job, which is asked for its parts and never sends one.
 class NoParts final : public PartSource {
  public:
-  explicit NoParts(Error error) : error_(std::move(error)) {}
   Result<PartAnswer> ReadPart(const PartRequest& request, catalog::TableSpool&) override {
     EXPECT_EQ(request.node, NodeRank(1));
-    // First it has not scanned the object yet, then there is the error.
+    // First it has not scanned the object yet, then its answer makes no sense.
     if (asked_.insert(request.object).second) return PartAnswer();
-    return error_;
+    return Error(ErrorCode::kInternal, "a message is malformed");
   }
   std::size_t asked() const { return asked_.size(); }
 
  private:
-  const Error error_;
   std::set<ObjectId> asked_;
 };
 
-class NoPartsStagingTest : public TarStagingTest {
- protected:
-  void ExpectThatItIsReplacedAndCountsAsAlive(const Error& error);
-};
-
-void NoPartsStagingTest::ExpectThatItIsReplacedAndCountsAsAlive(const Error& error) {
-  NoParts other(error);
+TEST_F(TarStagingTest, ANodeWhoseAnswersMakeNoSenseIsReplacedAndCountsAsAlive) {
+  NoParts other;
   plan::Membership nodes(NodeRank(0), {{.rank = NodeRank(0)}, {.rank = NodeRank(1)}});
   FOREBAY_EXPECT_OK(Stage({.ram_bytes = 32 << 20, .nodes = &nodes, .peer_parts = &other}));
   EXPECT_GT(other.asked(), 0U);
@@ -515,12 +509,36 @@ void NoPartsStagingTest::ExpectThatItIsReplacedAndCountsAsAlive(const Error& err
   rig_.Stop();  // before what it borrows goes
 }
 
-TEST_F(NoPartsStagingTest, ANodeWhoseAnswersMakeNoSenseIsReplacedAndCountsAsAlive) {
-  ExpectThatItIsReplacedAndCountsAsAlive({ErrorCode::kInternal, "a message is malformed"});
-}
+// Another node of the job. The first requests for each part are not sent in time; then it is gone.
+class CrowdedParts final : public PartSource {
+ public:
+  explicit CrowdedParts(plan::Membership& nodes) : nodes_(nodes) {}
+  Result<PartAnswer> ReadPart(const PartRequest& request, catalog::TableSpool&) override {
+    ++asked_[request.object];
+    if (asked_[request.object] <= kNotSent) return NotSent("others went before it");
+    has_asked_again_ = true;
+    EXPECT_TRUE(nodes_.Lives(NodeRank(1)));
+    return Error(ErrorCode::kUnavailable, "gone");
+  }
+  bool has_asked_again() const { return has_asked_again_; }
 
-TEST_F(NoPartsStagingTest, ANodeThatIsTooBusyIsReplacedAndCountsAsAlive) {
-  ExpectThatItIsReplacedAndCountsAsAlive(TooBusy("as many calls as it answers"));
+ private:
+  static constexpr int kNotSent = 2;
+  plan::Membership& nodes_;
+  std::map<ObjectId, int> asked_;
+  bool has_asked_again_ = false;
+};
+
+TEST_F(TarStagingTest, APartForWhichANodeCouldNotBeAskedInTimeIsAskedForAgain) {
+  plan::Membership nodes(NodeRank(0), {{.rank = NodeRank(0)}, {.rank = NodeRank(1)}});
+  CrowdedParts other(nodes);
+  FOREBAY_EXPECT_OK(Stage({.ram_bytes = 32 << 20, .nodes = &nodes, .peer_parts = &other}));
+  EXPECT_TRUE(other.has_asked_again());
+  EXPECT_FALSE(nodes.Lives(NodeRank(1))) << "it was found silent by a later request";
+  const auto catalog = rig_.dataset().catalog();
+  rig_.Stop();  // before what it borrows goes
+  ASSERT_NE(catalog, nullptr);
+  EXPECT_EQ(catalog->sample_count(), kShards * 40u);
 }
 
 }  // namespace

@@ -15,8 +15,9 @@ namespace {
 // Batches that different nodes may ask the GFS for at the same time. Each takes a thread of the
 // builder, and the bytes of its paths.
 constexpr std::size_t kBatchesAtOnceMax = 8;
-// A file for which the GFS does not answer silences one node after the other. So this node does not
-// wait for more of them than these.
+// A file for which the GFS does not answer silences one node after the other. Where requests for
+// samples wait for the GFS, a request for sizes may wait behind them on this node. So this node
+// does not wait until a deadline for more nodes than these.
 constexpr std::size_t kSilentMax = 2;
 
 }  // namespace
@@ -47,6 +48,8 @@ catalog::StatOutcome SharedStats::Stat(std::span<const std::string> paths) {
       const bool is_late = sent.error().code() == ErrorCode::kDeadlineExceeded;
       if (!has_cap_ || !is_late) nodes_.SetLives(*node, false);
       ++silent;
+    } else if (IsNotSent(sent.error())) {
+      ++silent;  // waited for as long as a silent one, but it was not asked
     }
     NoteError(*node, sent.error());
   }

@@ -23,7 +23,8 @@ namespace forebay::stage {
 
 // Thread-safe. Used for one build. Sizes and times are facts of the GFS, so any node may supply
 // them, and each object is compared with them again when it is opened. A node that is silent or
-// busy, or whose answer is malformed, is replaced by the next one, and in the end by this node.
+// busy, that could not be asked in time, or whose answer is malformed, is replaced by the next one,
+// and in the end by this node.
 class SharedStats final : public catalog::ObjectStats {
  public:
   // All are borrowed. All nodes must have the same `paths_in_batch`, so that their batches are the

@@ -17,6 +17,7 @@
 #include "server/io/testing/io_test_fixture.h"
 #include "server/io/testing/manual_clock.h"
 #include "server/io/testing/memory_backend.h"
+#include "server/stage/extent_source.h"
 #include "server/stage/testing/stage_rig.h"
 
 namespace forebay::stage::shared_stats_test {
@@ -176,6 +177,16 @@ TEST_F(SharedStatsTest, IfAllNodesAreBusyTheGfsIsAsked) {
   }
   ExpectFromGfs(shared_->Stat(paths_));
   EXPECT_EQ(others_.asked.size(), kNodes - 1);
+}
+
+// The GFS answers nobody, so each node in turn would be waited for until the deadline.
+TEST_F(SharedStatsTest, AfterTwoNodesThatCouldNotBeAskedInTimeTheGfsIsAskedAndTheyCountAsAlive) {
+  for (const NodeRank node : {ranked_[0], ranked_[1]}) {
+    others_.answers.insert({node, NotSent("others went before it")});
+  }
+  ExpectFromGfs(shared_->Stat(paths_));
+  EXPECT_THAT(others_.asked, ElementsAre(ranked_[0], ranked_[1]));
+  for (const NodeRank node : ranked_) EXPECT_TRUE(nodes_->Lives(node));
 }
 
 TEST_F(SharedStatsTest, AnAnswerThatIsMalformedOrTooLongIsNotUsed) {
